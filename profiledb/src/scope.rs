@@ -62,8 +62,8 @@ impl Scope {
         self.container().map(|(_, image)| image)
     }
 
-    /// Whether the unit has this name. A container is meant by its own name, too, and by its image's
-    /// with or without tag.
+    /// Whether the unit has this name. A container is also meant by its own name, and by its
+    /// image's with or without tag.
     pub fn is_of_unit(&self, name: &str) -> bool {
         let is_container =
             |(container, image)| container == name || image == name || without_tag(image) == name;
@@ -75,7 +75,7 @@ impl Scope {
         let (container, image) = self.unit.as_deref()?.split_once(' ')?;
         let (_, id) = container.rsplit_once('-')?;
         let is_id = id.len() == 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_id.then_some((container, image))
+        (is_id && !container.starts_with('/')).then_some((container, image))
     }
 
     /// Refuses a scope that may not be stored.
@@ -151,6 +151,7 @@ mod tests {
             assert_eq!(web.is_of_unit(name), is, "{name}");
         }
         assert!(!scope("", "/a group", 0).is_of_unit("group"), "no container");
+        assert!(!scope("", "/a-0123456789ab b", 0).is_of_unit("b"), "a path");
         for (image, name) in [("a:1", "a"), ("h:5/a", "h:5/a"), ("a@sha256:1", "a"), ("", "")] {
             assert_eq!(without_tag(image), name);
         }

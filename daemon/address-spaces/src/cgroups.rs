@@ -65,15 +65,19 @@ pub fn unit_name(path: &[u8]) -> Option<String> {
     container.or_else(unit).or_else(whole).map(|name| printable(&name))
 }
 
-/// The id of the container that a control group is of, if it has one: 64 hexadecimal digits.
+/// The id of the container that a control group is of, if it has one: 64 hexadecimal digits. Below
+/// a user's own manager there is none: that user may give a group any name.
 pub fn container_id(path: &[u8]) -> Option<String> {
-    let id = innermost(&parts(path))?.1?;
+    let parts = parts(path);
+    let is_users = |part: &&[u8]| part.starts_with(b"user@") && part.ends_with(b".service");
+    let id = innermost(&parts)?.1.filter(|_| !parts.iter().any(is_users))?;
     Some(String::from_utf8_lossy(id).into_owned())
 }
 
-/// What [`unit_name`] gives a container that its engine made of an image.
+/// The name of a container that its engine made of an image: that of [`unit_name`], a space, and
+/// the image's. No other unit's name has a space, but paths have.
 pub fn with_image(unit: &str, image: &str) -> String {
-    printable(format!("{unit} {image}").as_bytes())
+    shortened(unit.to_owned() + " " + &escaped(image.as_bytes(), true))
 }
 
 fn parts(path: &[u8]) -> Vec<&[u8]> {
@@ -112,15 +116,29 @@ fn container<'a>(parts: &[&'a [u8]], at: usize) -> Option<(Vec<u8>, Option<&'a [
     (below.is_some_and(|above| *above == b"lxc")).then(|| ([b"lxc/", part].concat(), None))
 }
 
-/// As UTF-8 without control characters, and not too long: the rest of a long name becomes its hash.
+/// As UTF-8 without control characters, and not too long. Only a path has spaces.
 fn printable(name: &[u8]) -> String {
+    shortened(escaped(name, !name.starts_with(b"/")))
+}
+
+/// As UTF-8 without control characters, and if that is asked for without spaces.
+fn escaped(name: &[u8], spaces: bool) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+            match c {
+                ' ' if spaces => text.push_str("\\x20"),
+                c if c.is_control() => text.extend(c.escape_default()),
+                c => text.push(c),
+            }
         }
         text.extend(chunk.invalid().iter().flat_map(|byte| byte.escape_ascii()).map(char::from));
     }
+    text
+}
+
+/// Not too long: the rest of a long name becomes its hash.
+fn shortened(mut text: String) -> String {
     if text.len() <= NAME_BYTES_MAX {
         return text;
     }
@@ -185,6 +203,19 @@ mod tests {
         }
         assert!(of_process(std::process::id()).is_some_and(|path| path.starts_with(b"/")));
         assert_eq!(of_process(u32::MAX), None);
+    }
+
+    #[test]
+    fn nobody_gives_a_group_the_name_of_a_containers_image() {
+        let container = |path: String| container_id(path.as_bytes()).is_some();
+        assert!(container(format!("/system.slice/docker-{ID}.scope")));
+        let users = "/user.slice/user-1000.slice/user@1000.service";
+        assert!(!container(format!("{users}/docker-{ID}.scope")));
+        let faked = unit_name(b"/system.slice/docker-0123456789ab shop.scope").unwrap();
+        assert_eq!(faked, "docker-0123456789ab\\x20shop.scope");
+        let named = with_image("docker-0123456789ab", "shop/a b\n:2");
+        assert_eq!(named, "docker-0123456789ab shop/a\\x20b\\n:2");
+        assert_eq!(with_image("docker-0123456789ab", &"x".repeat(999)).len(), NAME_BYTES_MAX);
     }
 
     #[test]

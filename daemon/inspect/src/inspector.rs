@@ -63,7 +63,8 @@ pub fn answer(question: Question, desk: &mut Desk, connection: &mut Connection) 
         };
     }
     answered! {
-        Mappings Owner ImageOfContainer FactsByPath FactsOfMapping Facts Identify IdentifyPath BuildIdOf
+        Mappings Owner ImageOfContainer FactsByPath FactsOfMapping Facts Identify IdentifyPath
+        BuildIdOf
         NarrowVdsoOf GeneratedCode DumpedCode Walk Unwind Open Choose Read Close
     }
 }

@@ -15,8 +15,8 @@
 //! Begin with [`questions`], the closed list of what dcpid may ask; [`answers`] finds each answer,
 //! with [`open_mapped`] (the very file that a process has mapped), [`file_facts`] (one state of a
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
-//! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers say about generated code), `stack_walks` and
-//! [`walks`] (registers and stacks), and [`python`].
+//! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers
+//! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`python`].
 
 #![forbid(unsafe_code)]
 
