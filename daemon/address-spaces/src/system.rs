@@ -358,12 +358,19 @@ impl System {
         self.ask(|answers| &mut answers.cgroup, pid, live).map(|Bytes(path)| path)
     }
 
-    /// The name of the image that a container was made of, or of its pod.
+    /// The name of the image that a container was made of, or of its pod. A recording made before
+    /// these were recorded has none.
     pub fn image_of_container(&self, id: &str) -> Option<String> {
-        let asked = || questions::ImageOfContainer { id: id.to_owned() };
-        let live = || self.inspectors.ask(asked())?;
-        let told = self.ask(|answers| &mut answers.container, id.to_owned(), live);
-        told.map(|Bytes(name)| String::from_utf8_lossy(&name).into_owned())
+        let id = id.to_owned();
+        let name = match self.kept().filter(|kept| kept.is_replay) {
+            Some(kept) => kept.answers.container.at(&id, kept.step).flatten(),
+            None => {
+                let live =
+                    || self.inspectors.ask(questions::ImageOfContainer { id: id.clone() })?;
+                self.ask(|answers| &mut answers.container, id.clone(), live)
+            }
+        };
+        name.map(|Bytes(name)| String::from_utf8_lossy(&name).into_owned())
     }
 
     /// [`procfs::user_of`]. A recording made before users were recorded has none.
