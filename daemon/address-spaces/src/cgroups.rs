@@ -74,8 +74,8 @@ pub fn container_id(path: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(id).into_owned())
 }
 
-/// The name of a container that its engine made of an image: that of [`unit_name`], a space, and
-/// the image's. No other unit's name has a space, but paths have.
+/// The unit name of a container whose image is known: `unit`, as of [`unit_name`], a space, and the
+/// image's name. Names of other units contain no space, except those that are paths.
 pub fn with_image(unit: &str, image: &str) -> String {
     shortened(unit.to_owned() + " " + &escaped(image.as_bytes(), true))
 }
@@ -121,7 +121,7 @@ fn printable(name: &[u8]) -> String {
     shortened(escaped(name, !name.starts_with(b"/")))
 }
 
-/// As UTF-8 without control characters, and if that is asked for without spaces.
+/// The name as UTF-8 with control characters escaped, and also spaces where `spaces` is set.
 fn escaped(name: &[u8], spaces: bool) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {
@@ -137,7 +137,7 @@ fn escaped(name: &[u8], spaces: bool) -> String {
     text
 }
 
-/// Not too long: the rest of a long name becomes its hash.
+/// The name cut to `NAME_BYTES_MAX` bytes: a hash of the whole name replaces the rest.
 fn shortened(mut text: String) -> String {
     if text.len() <= NAME_BYTES_MAX {
         return text;

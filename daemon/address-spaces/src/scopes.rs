@@ -206,7 +206,10 @@ impl Tagger {
             self.images.clear();
         }
         let image = self.images.entry(id).or_insert_with_key(|id| system.image_of_container(id));
-        image.as_deref().map_or(unit.clone(), |image| cgroups::with_image(&unit, image))
+        match image {
+            Some(image) => cgroups::with_image(&unit, image),
+            None => unit,
+        }
     }
 
     /// Labels in force, and of processes whose samples wait for the disk.

@@ -358,8 +358,8 @@ impl System {
         self.ask(|answers| &mut answers.cgroup, pid, live).map(|Bytes(path)| path)
     }
 
-    /// The name of the image that a container was made of, or of its pod. A recording made before
-    /// these were recorded has none.
+    /// The name of the image from which a container was made, or of its pod. Recordings of earlier
+    /// versions do not contain the answer; a replay of them finds no image.
     pub fn image_of_container(&self, id: &str) -> Option<String> {
         let id = id.to_owned();
         let name = match self.kept().filter(|kept| kept.is_replay) {

@@ -9,9 +9,10 @@ use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Bytes of a file that are read: a list of thousands of containers.
+/// Most bytes read of one file. A list of thousands of containers is shorter; a longer file counts
+/// as unreadable, and its containers have no image.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Hexadecimal digits of a container's id, which all engines below give it.
+/// Hexadecimal digits of a container's id. All engines below use ids of this length.
 const ID_DIGITS: usize = 64;
 
 /// A container as Docker describes it (`Container` in daemon/container/container.go, Moby 20.10
@@ -28,8 +29,8 @@ struct DockerConfig {
     image: String,
 }
 
-/// A container in the list of the library that Podman and CRI-O keep containers with
-/// (`containers.json` of containers/storage 1.43).
+/// An entry of `containers.json`, the list that the library containers/storage (1.43) keeps for
+/// Podman and CRI-O.
 #[derive(Deserialize)]
 struct Stored {
     id: String,
@@ -51,9 +52,9 @@ struct Runtime {
     annotations: BTreeMap<String, String>,
 }
 
-/// The image of the container with that id, or the pod of a container that holds a pod's
-/// namespaces, as `NAMESPACE/POD`. `None`: no engine's files in their usual places tell it.
-/// `root` is where the engines' folders are, `/`.
+/// The name of the image from which the container `id` was made. A Kubernetes sandbox has no image
+/// of interest; its pod is returned as `NAMESPACE/POD`. `None`: no engine's files in their default
+/// folders below `root` (`/`, but in tests) name an image.
 pub fn image_of(root: &Path, id: &str) -> Option<String> {
     // The id becomes a part of a path.
     if id.len() != ID_DIGITS || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {

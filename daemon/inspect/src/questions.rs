@@ -130,7 +130,8 @@ pub struct Owner {
     pub pid: u32,
 }
 
-/// The name of the image that a container was made of, or of its pod. `None`: no engine tells it.
+/// Asks for the name of the image from which a container was made, or of its pod. `None`: no
+/// engine's files name one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ImageOfContainer {
     /// The container's id, 64 hexadecimal digits.

@@ -459,7 +459,12 @@ mod tests {
             (None, Some("worker@17.service"), ImageKind::File, "worker@.service"),
             (None, Some(docker.as_str()), ImageKind::File, "docker-*.scope"),
             (None, Some("docker-0123456789ab"), ImageKind::File, "docker-*"),
-            (None, Some("docker-0123456789ab hub:5000/shop/api:2"), ImageKind::File, "hub:5000/shop/api"),
+            (
+                None,
+                Some("docker-0123456789ab hub:5000/shop/api:2"),
+                ImageKind::File,
+                "hub:5000/shop/api",
+            ),
             (None, Some("crio-0123456789ab cart@sha256:00"), ImageKind::File, "cart"),
             (None, Some("cri-containerd-0123456789ab shop/cart-0"), ImageKind::File, "shop/cart-0"),
             (None, Some("/a group"), ImageKind::File, "/a group"),
