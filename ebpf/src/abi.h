@@ -152,11 +152,10 @@ struct snapshot_ring {
  * beyond that, into the slack behind the ring, so no record is in two pieces. */
 enum {
 	STACK_RING_BYTES = 128 << 10,
-	STACK_WINDOW_MAX = 64 << 10,
+	STACK_COPY_BYTES = 16 << 10,
 	STACK_REGISTERS = 34,
 	STACK_KERNEL_FRAMES = 127,
 	STACK_KERNEL_BYTES = 1024,
-	STACK_CLASSES = 4096,
 	COMM_BYTES = 16,
 	PYTHON_FRAMES_MAX = 128,
 	PYTHON_BLOCK_MAX = 96,
@@ -183,11 +182,114 @@ struct python_layout {
 	unsigned short flags_at;
 	unsigned short reserved;
 };
-/* What a record has of user code: nothing that is known, registers, or there is no user code below
- * the kernel's (its threads, workers of io_uring and vhost). */
-enum { USER_HIDDEN = 0, USER_REGISTERS = 1, USER_NONE = 2 };
+/* What a record has of user code: nothing that is known; registers and frames, up to one without a
+ * rule; there is no user code below the kernel's (its threads, workers of io_uring and vhost); all
+ * frames; or frames, and the registers in the last of them. */
+enum {
+	USER_HIDDEN = 0,
+	USER_REGISTERS = 1,
+	USER_NONE = 2,
+	USER_WALKED = 3,
+	USER_RESUMED = 4,
+};
+
+/* Rules of frames (walk.h), in words of 64 bits: the kind in the low 4 bits, the end of a walk in
+ * 4, the distance of the canonical frame address (CFA) from its register in 20, signed; how far
+ * below the CFA the return address and the caller's frame pointer are, in 10 each, where 0 is: in
+ * the register still; and code_check() of the code. Distances are in words of 8 bytes. Of the
+ * further rules of a line, the high 16 bits are the first byte of the line from which on they hold.
+ */
+enum {
+	RULE_FROM_SP = 1, /* CFA = stack pointer + distance */
+	RULE_FROM_FP = 2, /* CFA = frame pointer + distance */
+	/* The CFA is at frame pointer + distance, and the caller's frame pointer where the frame
+	 * pointer points (realigned stacks). */
+	RULE_THROUGH_FP = 3,
+	RULE_FRAME_POINTER = 4, /* a frame record is where the frame pointer points */
+	RULE_SIGNAL = 5, /* the kernel's frame of a signal is where the stack pointer points */
+	RULE_END = 6,	 /* there is no caller, or none that could be found */
+	RULE_OTHER = 7,	 /* the rule cannot be said in a word */
+};
+/* The end of a walk: 0, or 1 more than the place in End::ALL of binary/unwind. */
+enum { WALK_WITHOUT_RULE = 0, WALK_WHOLE = 1, WALK_TOO_DEEP = 7 };
+enum {
+	RULES_MAX = 32768,
+	WALK_FRAMES_MAX = 1024,
+	RULE_CODE_BEFORE = 7, /* bytes before a place that code_check() is of, of 16 */
+	RULE_LINE_BYTES = 64,
+	RULE_BLOCK_BYTES = 1024,
+	LINE_RULES_MAX = 4,
+};
+#define RULE_EXACT (1ull << 62)
+#define RULE_IN_FILE (1ull << 61)
+#define RULE_LINE (1ull << 60)
+#define RULE_BLOCK (1ull << 59)
+
+/* The place of a rule: as in struct entry, of event 0, or RULE_IN_FILE, an offset in a file and the
+ * file's number. RULE_EXACT: the address is that of the next
+ * instruction; RULE_LINE, RULE_BLOCK: the rule is of all code in the RULE_LINE_BYTES or
+ * RULE_BLOCK_BYTES from there on; otherwise the address is one less than a return address. */
+struct rule_key {
+	u64 place;
+	u32 space;
+	u32 reserved;
+};
+
+struct rule_words {
+	u64 rules[LINE_RULES_MAX];
+};
+
+/* Where a process has code that is counted under numbers, as in struct slot. */
+struct shared_code {
+	u64 text;
+	u32 text_len;
+	u32 program;
+	struct library libraries[LIBRARIES];
+};
+
+/* Mappings of files of one process, for rules that hold in every process with these files. */
+enum { FILE_RANGES_MAX = 8, FILE_SPACES_MAX = 2048 };
+struct file_range {
+	u64 start;
+	u64 offset; /* in the file, of the byte at start */
+	u32 len;
+	u32 number; /* of the file; 0: no range, and none behind it */
+};
+struct file_ranges {
+	struct file_range all[FILE_RANGES_MAX];
+};
+
+/* A rule that a CPU has used. The translations of the pages of RULES are in no cache when a sample
+ * comes, so each rule that is looked up there costs a microsecond. */
+struct cached_rule {
+	struct rule_key key; /* in_program or in_space */
+	u64 rule;
+	u32 check; /* code_check() of the code around the place */
+	u32 reserved;
+};
+enum { CACHED_RULES = 256 };
+
+/* A CPU's walk: the registers in the frame that it has come to, and the frames up to that. */
+struct walk {
+	u64 pc;
+	u64 sp; /* 0: not known */
+	u64 fp;
+	u64 lr;
+	u32 space;
+	u32 is_exact; /* pc is that of the next instruction, not a return address */
+	u32 frames;
+	u32 end;
+	struct shared_code code;
+	struct file_ranges files;
+	struct rule_key key;
+	u64 words[2];
+	struct cached_rule cache[CACHED_RULES];
+	u64 addresses[WALK_FRAMES_MAX];
+};
+
 /* A stack: registers, then the frames of CPython, then STACK_KERNEL_BYTES of return addresses in
- * the kernel if kernel_bytes is not 0, then the copied bytes of the user stack. */
+ * the kernel if kernel_bytes is not 0, then user_frames addresses of user code, then the copied
+ * bytes of the user stack. */
 struct stack_record {
 	u32 bytes;
 	u32 kind;
@@ -203,10 +305,14 @@ struct stack_record {
 	u64 begin;
 	u32 root_tid;
 	u32 python_frames;
+	u32 user_frames;
+	u32 user_end; /* of the walk */
+	struct shared_code code;
 	u64 registers[STACK_REGISTERS];
 };
-/* Bytes of a CPU's element of STACK_DATA: whole pages. */
-enum { STACK_DATA_BYTES = STACK_RING_BYTES + STACK_WINDOW_MAX + 8192 };
+/* Bytes of a CPU's element of STACK_DATA: whole pages, with room for the longest record behind the
+ * ring. */
+enum { STACK_DATA_BYTES = STACK_RING_BYTES + STACK_COPY_BYTES + 16384 };
 struct stack_data {
 	unsigned char bytes[STACK_DATA_BYTES];
 };
@@ -315,17 +421,23 @@ ASSERT_OFFSET(snapshot, registers, 16);
 ASSERT_OFFSET(snapshot, stack, 160);
 ASSERT_SIZE(snapshot_ring, 128);
 ASSERT_OFFSET(snapshot_ring, taken, 64);
-ASSERT_SIZE(stack_record, 360);
+ASSERT_SIZE(stack_record, 416);
 ASSERT_OFFSET(stack_record, command, 40);
 ASSERT_OFFSET(stack_record, begin, 72);
-ASSERT_OFFSET(stack_record, registers, 88);
+ASSERT_OFFSET(stack_record, user_frames, 88);
+ASSERT_OFFSET(stack_record, code, 96);
+ASSERT_OFFSET(stack_record, registers, 144);
+ASSERT_SIZE(rule_key, 16);
+ASSERT_SIZE(shared_code, 48);
+ASSERT_SIZE(file_range, 24);
+ASSERT_SIZE(file_ranges, 192);
 ASSERT_SIZE(python_frame, 24);
 ASSERT_SIZE(python_layout, 24);
 ASSERT_OFFSET(python_layout, flags_at, 20);
 ASSERT_SIZE(wait_line, 64);
 ASSERT_OFFSET(wait_line, tid, 48);
 ASSERT_OFFSET(wait_line, owed, 60);
-ASSERT_SIZE(wait_sample, 1384);
+ASSERT_SIZE(wait_sample, 1440);
 ASSERT_SIZE(wait_pass, 16);
 ASSERT_SIZE(wait_payer, 8);
 ASSERT_SIZE(stack_ring, 128);

@@ -24,6 +24,7 @@ typedef long long s64;
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_RB_NO_WAKEUP = 1,
@@ -192,6 +193,7 @@ struct task_struct {
 	u64 self_exec_id;
 	u64 start_boottime;
 	struct mm_struct *mm;
+	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	char comm[16];

@@ -114,16 +114,30 @@ struct {
 	struct wait_payer *value;
 } WAIT_PAYERS SECTION(".maps");
 
-/* How much of a thread's stack is copied: 1 KiB << value. Index: a hash of the thread's name, so
- * that threads of short-lived processes have what those before them needed. The daemon writes
- * it. */
+/* Rules of frames, which the daemon writes. The kernel removes those that walks used least lately
+ * when there is no room. */
+struct {
+	int (*type)[BPF_MAP_TYPE_LRU_HASH];
+	int (*max_entries)[RULES_MAX];
+	struct rule_key *key;
+	struct rule_words *value;
+} RULES SECTION(".maps");
+
+/* Key: as struct stack_record.space. The daemon writes it. */
+struct {
+	int (*type)[BPF_MAP_TYPE_LRU_HASH];
+	int (*max_entries)[FILE_SPACES_MAX];
+	u32 *key;
+	struct file_ranges *value;
+} FILE_RANGES SECTION(".maps");
+
+/* Index: CPU. */
 struct {
 	int (*type)[BPF_MAP_TYPE_ARRAY];
-	int (*map_flags)[BPF_F_MMAPABLE];
-	int (*max_entries)[STACK_CLASSES];
+	int (*max_entries)[1];
 	u32 *key;
-	u64 *value;
-} STACK_WINDOWS SECTION(".maps");
+	struct walk *value;
+} WALKS SECTION(".maps");
 
 /* Where processes that run CPython have what leads to their frames. Key: as struct
  * stack_record.space. The daemon writes it. */

@@ -49,5 +49,9 @@ enum { STACKS_OF_USER = 1, STACKS_OF_BOTH = 2 };
 /* The daemon's pid namespace; 0 when it is the root namespace. */
 const volatile u64 PIDNS_DEV = 0;
 const volatile u64 PIDNS_INO = 0;
+/* The daemon's process number in the root pid namespace; 0: not known. */
+const volatile u32 DAEMON = 0;
+/* Not 0: stacks that were walked are copied too, so that the daemon can compare. */
+const volatile u32 COMPARES_WALKS = 0;
 /* Messages about changes that processes of one ordinary user may have in 134 ms. */
 const volatile u32 CHANGES_OF_USER_MAX = 1;

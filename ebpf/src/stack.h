@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Call stacks: the registers of user code and a copy of part of its stack, which the daemon walks
- * by the files' unwind tables, and the return addresses in the kernel.
- *
- * Copying costs less than walking here: 16 KiB take some 2.6 us, while each word that a walk reads
- * takes 0.23 us (bpf_probe_read_user), and a stack has some 20 frames of two words.
+ * Call stacks: the addresses of user code, walked by rules (walk.h), and the return addresses in
+ * the kernel. A stack with a frame that has no rule leaves the registers of user code and a copy of
+ * part of its stack, which the daemon walks by the files' unwind tables. It learns the rules
+ * meanwhile.
  */
 #pragma once
 
@@ -13,6 +12,7 @@
 #include "place.h"
 #include "python.h"
 #include "settings.h"
+#include "walk.h"
 
 #if defined(ARCH_x86_64)
 enum { RED_ZONE = 128 }; /* bytes below the stack pointer that code uses (AMD64 ABI, 3.2.2) */
@@ -33,14 +33,6 @@ INLINE int has_stack(const u64 *registers)
 /* Samples until the daemon's stack_every is read again, while it is 0. */
 enum { STACK_RECHECK_SAMPLES = 64, PAGE = 4096 };
 
-/* The number of a thread's name in STACK_WINDOWS. */
-INLINE u32 name_number(const unsigned char *name)
-{
-	u64 low = *(const u64 *)name, high = *(const u64 *)(name + 8);
-
-	return (low * 0x9e3779b97f4a7c15ull ^ high * 0xc2b2ae3d27d4eb4full) >> 52;
-}
-
 /* Copies `size` bytes from `begin` on, or the whole pages of them that are in memory: nobody has
  * written to the others, as to the unused part of a large array, and they are zeros in the copy.
  * Returns the bytes up to the end of the last page that is there. */
@@ -50,7 +42,7 @@ INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 	s64 failed;
 	int page;
 
-	AT_MOST(size, STACK_WINDOW_MAX);
+	AT_MOST(size, STACK_COPY_BYTES);
 	if (bpf_probe_read_user(to, size, (void *)begin) == 0)
 		return size;
 	/* The stack ends within, or a page of it is not there, as that of the red zone. */
@@ -59,22 +51,22 @@ INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 		return 0;
 	done = piece;
 	end = bpf_probe_read_user(to, piece, (void *)begin) == 0 ? piece : 0;
-	for (page = 1; page < STACK_WINDOW_MAX / PAGE; page++) {
+	for (page = 1; page < STACK_COPY_BYTES / PAGE; page++) {
 		if (done + PAGE > size)
 			break;
-		AT_MOST(done, STACK_WINDOW_MAX - PAGE);
+		AT_MOST(done, STACK_COPY_BYTES - PAGE);
 		failed = bpf_probe_read_user(to + done, PAGE, (void *)(begin + done));
 		done += PAGE;
-		/* Without a branch: before Linux 6.5 the verifier goes through all 32,768 ways in
-		 * which pages may be there or not, since it takes all numbers of a program with
-		 * functions for decisive. 0, or all bits set: */
+		/* Without a branch: before Linux 6.5 the verifier goes through all ways in which
+		 * pages may be there or not, since it takes all numbers of a program with functions
+		 * for decisive. 0, or all bits set: */
 		failed >>= 63;
 		__asm__ volatile("" : "+r"(failed));
 		end = (end & failed) | (done & ~failed);
 	}
 	/* The first frames are in the last part of a page. */
 	if (done < size && size - done < PAGE) {
-		AT_MOST(done, STACK_WINDOW_MAX - PAGE);
+		AT_MOST(done, STACK_COPY_BYTES - PAGE);
 		piece = size - done;
 		AT_MOST(piece, PAGE);
 		if (bpf_probe_read_user(to + done, piece, (void *)(begin + done)) == 0)
@@ -83,12 +75,10 @@ INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 	return end;
 }
 
-/* The thread's names, and how many bytes of its stack to copy at most. */
-OUT_OF_LINE u32 copy_names(struct stack_record *record)
+/* The thread's names. */
+OUT_OF_LINE void copy_names(struct stack_record *record)
 {
 	struct task_struct *task = bpf_get_current_task();
-	u64 *class;
-	u32 number;
 
 	bpf_get_current_comm(record->name, COMM_BYTES);
 	if (TASK_ACCESS == TASK_HIDDEN)
@@ -96,19 +86,15 @@ OUT_OF_LINE u32 copy_names(struct stack_record *record)
 	else
 		bpf_probe_read_kernel(record->command, COMM_BYTES,
 				      ((struct task_struct *)copied(&task->group_leader))->comm);
-	number = name_number(record->name);
-	class = bpf_map_lookup_elem(&STACK_WINDOWS, &number);
-	return class && *class < 7 ? 1024u << *class : 8192;
 }
 
-/* The user part of a record whose registers are there: returns the bytes of stack. */
+/* Copies at most `size` bytes of the user stack. Returns the bytes. */
 OUT_OF_LINE u32 copy_user(struct stack_record *record, unsigned char *to, u32 size)
 {
 	struct task_struct *task = bpf_get_current_task();
-	u64 begin = record->registers[SP_REGISTER] - RED_ZONE;
+	u64 begin = record->begin;
 	u64 first, length = size;
 
-	record->begin = begin;
 	if (TASK_ACCESS != TASK_HIDDEN) {
 		/* Behind the first frame of a process's first thread are arguments and environment,
 		 * which no walk needs. */
@@ -137,8 +123,12 @@ INLINE u32 copy_entry_registers(struct stack_record *record)
 /* Most bytes of a record without the user stack. */
 enum {
 	PYTHON_BYTES_MAX = PYTHON_FRAMES_MAX * sizeof(struct python_frame),
-	RECORD_BYTES_MAX = sizeof(struct stack_record) + PYTHON_BYTES_MAX + STACK_KERNEL_BYTES,
+	WALK_BYTES_MAX = WALK_FRAMES_MAX * 8,
+	RECORD_BYTES_MAX = sizeof(struct stack_record) + PYTHON_BYTES_MAX + STACK_KERNEL_BYTES +
+			   WALK_BYTES_MAX,
 };
+_Static_assert(STACK_RING_BYTES + STACK_COPY_BYTES + RECORD_BYTES_MAX <= STACK_DATA_BYTES,
+	       "the longest record fits behind the ring");
 
 /* The part of a ring that is kept for ends of waits: a wait without end counts for nothing. */
 enum { ENDS_BYTES = 16 * sizeof(struct stack_record) };
@@ -152,56 +142,124 @@ INLINE unsigned char *after_python(struct stack_record *record)
 	return (unsigned char *)(record + 1) + bytes;
 }
 
-/* The place of the next record in a CPU's ring; null, and counted, when there is none or another
- * record is just being written there. Sets the bytes of user stack that the thread's name asks for,
- * at most size_max. Large records fill the ring to fill_max only: others need the rest. */
-INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_data *data,
-					 u32 *size, u32 size_max, u32 fill_max)
+/* Bytes of a CPU's ring that are in use. */
+INLINE u32 used_bytes(const struct stack_ring *ring)
 {
-	u32 written = ring->written;
-	u32 used = written - *(volatile u32 *)&ring->taken;
-	u32 room = used < STACK_RING_BYTES - ENDS_BYTES ? STACK_RING_BYTES - ENDS_BYTES - used : 0;
-	struct stack_record *record = (void *)(data->bytes + (written & (STACK_RING_BYTES - 8)));
-
-	if (!ring->is_busy && room >= RECORD_BYTES_MAX) {
-		*size = copy_names(record);
-		if (*size > size_max)
-			*size = size_max;
-		if (*size > STACK_WINDOW_MAX / 4)
-			room = fill_max > used ? fill_max - used : 0;
-		if (room >= RECORD_BYTES_MAX + *size) {
-			record->time_ns = bpf_ktime_get_ns();
-			record->space = current_space();
-			record->tid = own_thread();
-			record->root_tid = bpf_get_current_pid_tgid();
-			return record;
-		}
-	}
-	ring->dropped++;
-	return 0;
+	return ring->written - *(volatile u32 *)&ring->taken;
 }
 
-/* Copies the user stack behind a record that has its registers and its kernel part, and ends the
- * record. */
-OUT_OF_LINE void end_record(struct stack_ring *ring, struct stack_record *record, u32 size)
+/* How much of a stack may be copied: the less, the fuller the ring is. Records without copy need
+ * the last quarter: of a stack without copy the frames up to the one without rule are known. */
+INLINE u32 copy_size(const struct stack_ring *ring)
+{
+	u32 used = used_bytes(ring);
+
+	if (used <= STACK_RING_BYTES / 4)
+		return STACK_COPY_BYTES;
+	if (used <= STACK_RING_BYTES / 2)
+		return STACK_COPY_BYTES / 2;
+	return used <= STACK_RING_BYTES / 4 * 3 ? STACK_COPY_BYTES / 4 : 0;
+}
+
+/* The place of the next record in a CPU's ring; null, and counted, when there is none or another
+ * record is just being written there. */
+INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_data *data)
+{
+	u32 at = ring->written & (STACK_RING_BYTES - 8);
+	struct stack_record *record = (void *)(data->bytes + at);
+
+	if (ring->is_busy ||
+	    used_bytes(ring) + RECORD_BYTES_MAX > STACK_RING_BYTES - ENDS_BYTES) {
+		ring->dropped++;
+		return 0;
+	}
+	copy_names(record);
+	record->time_ns = bpf_ktime_get_ns();
+	record->space = current_space();
+	record->tid = own_thread();
+	record->root_tid = bpf_get_current_pid_tgid();
+	record->user_frames = record->user_end = 0;
+	return record;
+}
+
+/* Whether the registers are those of code that can be walked here. */
+INLINE int is_walkable(const struct stack_record *record)
+{
+#if defined(ARCH_x86_64)
+	return record->registers[CS_REGISTER] == USER_CODE_64;
+#else
+	return has_stack(record->registers);
+#endif
+}
+
+/* Writes the walk of the user stack to `to`, behind the rest of the record. Returns its bytes.
+ * Where it ends at a frame without rule that is beyond the half of a copy of `size` bytes, the copy
+ * is to begin at that frame. Only the stack pointer and the frame pointer are known there. */
+OUT_OF_LINE u32 put_walk(struct stack_record *record, unsigned char *to, u32 cpu, u32 size)
+{
+	u64 top = record->registers[SP_REGISTER];
+	struct walk *walk;
+	u64 bytes;
+
+	if (!is_walkable(record))
+		return 0;
+	walk = walk_user(record, cpu);
+	if (!walk)
+		return 0;
+	bytes = walk->frames * 8ull;
+	AT_MOST(bytes, WALK_BYTES_MAX);
+	if (bpf_probe_read_kernel(to, bytes, walk->addresses) != 0)
+		return 0;
+	record->user_frames = walk->frames;
+	record->user_end = walk->end;
+	record->code = walk->code;
+	if (walk->end != WALK_WITHOUT_RULE) {
+		record->user = USER_WALKED;
+	} else if (!walk->is_exact && walk->sp && walk->sp - top >= size / 2) {
+		record->user = USER_RESUMED;
+		record->registers[PC_REGISTER] = walk->pc;
+		record->registers[SP_REGISTER] = walk->sp;
+		record->registers[FP_REGISTER] = walk->fp;
+	}
+	return bytes;
+}
+
+/* Whether the current process is the daemon, or one of its inspectors: the daemon has nobody walk
+ * their stacks. */
+INLINE int is_daemons(void)
+{
+	struct task_struct *task = bpf_get_current_task(), *parent;
+
+	if (TASK_ACCESS == TASK_HIDDEN || DAEMON == 0)
+		return 0;
+	parent = (void *)copied(&task->real_parent);
+	return root_process() == DAEMON || copied_u32(&parent->tgid) == DAEMON ||
+	       copied_u32(&((struct task_struct *)copied(&parent->real_parent))->tgid) == DAEMON;
+}
+
+/* Adds frames of user code, and a copy of the user stack where these are not all, to a record that
+ * has its registers and its kernel part, and ends the record. */
+OUT_OF_LINE void end_record(struct stack_ring *ring, struct stack_record *record, u32 cpu)
 {
 	unsigned char *after = after_python(record);
 	u32 total = sizeof(*record) + record->python_frames * sizeof(struct python_frame);
+	u32 size = is_daemons() ? 0 : copy_size(ring);
+	u64 walked = 0;
 
-	if (record->user == USER_REGISTERS && has_stack(record->registers)) {
-		if (record->kernel_bytes) {
-			total += STACK_KERNEL_BYTES;
-			size = copy_user(record, after + STACK_KERNEL_BYTES, size);
-		} else {
-			size = copy_user(record, after, size);
-		}
-	} else {
-		/* Of arm's 32-bit code the innermost frame is known. */
-		total += record->kernel_bytes ? STACK_KERNEL_BYTES : 0;
-		size = 0;
+	record->stack_bytes = 0;
+	if (record->kernel_bytes) {
+		total += STACK_KERNEL_BYTES;
+		after += STACK_KERNEL_BYTES;
 	}
-	record->stack_bytes = size;
-	total = (total + size + 7) & ~7u;
+	/* Of arm's 32-bit code the innermost frame is known. */
+	if (record->user == USER_REGISTERS && has_stack(record->registers)) {
+		walked = put_walk(record, after, cpu, size);
+		AT_MOST(walked, WALK_BYTES_MAX);
+		record->begin = record->registers[SP_REGISTER] - RED_ZONE;
+		if (size && (record->user != USER_WALKED || COMPARES_WALKS))
+			record->stack_bytes = copy_user(record, after + walked, size);
+	}
+	total = (total + walked + record->stack_bytes + 7) & ~7u;
 	record->bytes = total;
 	/* Atomic, which orders it after the writes above: the daemon reads up to `written`. */
 	__sync_fetch_and_add(&ring->written, total);
@@ -214,21 +272,13 @@ OUT_OF_LINE void take_stack(struct context *context, u32 cpu, u32 weight)
 	struct stack_data *data = bpf_map_lookup_elem(&STACK_DATA, &cpu);
 	struct stack_record *record;
 	s64 kernel_bytes = 0;
-	u32 size = 0, thin;
 
 	/* Number 0 is a CPU without work. */
 	if (!ring || !data || bpf_get_current_pid_tgid() == 0)
 		return;
-	record = begin_record(ring, data, &size, STACK_WINDOW_MAX, STACK_RING_BYTES * 5 / 8);
+	record = begin_record(ring, data);
 	if (!record)
 		return;
-	/* Of threads with large windows fewer stacks are taken, each for as many more samples. */
-	thin = size / (STACK_WINDOW_MAX / 4);
-	if (thin > 1) {
-		if (bpf_get_prandom_u32() % thin)
-			return;
-		weight *= thin;
-	}
 	record->kind = STACK_SAMPLE;
 	record->weight = weight;
 	record->python_frames = 0;
@@ -246,5 +296,5 @@ OUT_OF_LINE void take_stack(struct context *context, u32 cpu, u32 weight)
 		record->user = USER_REGISTERS;
 	}
 	record->kernel_bytes = kernel_bytes;
-	end_record(ring, record, size);
+	end_record(ring, record, cpu);
 }

@@ -31,8 +31,6 @@ enum { FIRST_WAIT_US = 30000 };
 enum { LONG_WAIT_US = 1000000 };
 /* The unit of typical lengths, of which the largest stands for all that are longer. */
 enum { WAIT_UNIT_US = 16, WAIT_UNITS_MAX = 0xffff };
-/* Most bytes of stack that are copied at a wait where the ring has little room. */
-enum { WAIT_WINDOW_MAX = 16 << 10 };
 /* Time after which the line of a waiting thread may be given to another: the thread may have ended
  * while no times were taken. */
 #define WAIT_STALE_NS 60000000000ull
@@ -133,8 +131,7 @@ INLINE int has_room(u32 cpu)
 {
 	struct stack_ring *ring = bpf_map_lookup_elem(&STACK_RINGS, &cpu);
 
-	return ring &&
-	       ring->written - *(volatile u32 *)&ring->taken <= STACK_RING_BYTES / 4;
+	return ring && used_bytes(ring) <= STACK_RING_BYTES / 4;
 }
 
 /* Takes the stack of the current thread, which leaves the CPU. Whether there was room. */
@@ -144,13 +141,10 @@ OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 	struct stack_data *data = bpf_map_lookup_elem(&STACK_DATA, &cpu);
 	struct stack_record *record;
 	s64 kernel_bytes;
-	u32 size_max = has_room(cpu) ? STACK_WINDOW_MAX : WAIT_WINDOW_MAX;
-	u32 size = 0;
 
 	if (!ring || !data)
 		return 0;
-	record = begin_record(ring, data, &size, size_max,
-			      STACK_RING_BYTES - ENDS_BYTES);
+	record = begin_record(ring, data);
 	if (!record)
 		return 0;
 	/* Samples that interrupt from here on are dropped: interrupts are off, but not those of
@@ -163,7 +157,7 @@ OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 	kernel_bytes = bpf_get_stack(context, after_python(record), STACK_KERNEL_FRAMES * 8, 0);
 	record->kernel_bytes = kernel_bytes < 0 ? 0 : kernel_bytes;
 	record->user = copy_entry_registers(record);
-	end_record(ring, record, size);
+	end_record(ring, record, cpu);
 	*(volatile u32 *)&ring->is_busy = 0;
 	return 1;
 }
@@ -214,7 +208,7 @@ OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, struct task_stru
 	if (!ring || !data || ring->is_busy)
 		return 0;
 	written = ring->written;
-	if (STACK_RING_BYTES - (written - *(volatile u32 *)&ring->taken) < sizeof(*record)) {
+	if (STACK_RING_BYTES - used_bytes(ring) < sizeof(*record)) {
 		ring->dropped++;
 		return 0;
 	}
@@ -228,7 +222,7 @@ OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, struct task_stru
 	record->root_tid = line->tid;
 	record->weight = line->weight;
 	record->user = record->kernel_bytes = record->stack_bytes = 0;
-	record->python_frames = 0;
+	record->python_frames = record->user_frames = 0;
 	record->begin = blocked_ns;
 	record->registers[0] = waited_ns - blocked_ns;
 	record->registers[1] = (u64)line->owed[kind_of(line)] << WAIT_OWED_SHIFT;

@@ -88,6 +88,7 @@ mod registers;
 mod rule;
 mod rules;
 mod signal;
+mod simple;
 mod source;
 mod space;
 mod stack;
@@ -97,6 +98,10 @@ mod walk;
 
 pub use frame::{End, FRAMES_MAX, Frame, Proof};
 pub use registers::{Machine, Registers};
+pub use simple::{
+    BLOCK_BYTES, Base, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, LINE_BYTES,
+    LINE_RULES_MAX, Learnt, code_check,
+};
 pub use source::ReadAt;
 pub use space::{Code, Image, Space};
 pub use stack::Window;

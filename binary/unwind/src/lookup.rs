@@ -1,15 +1,19 @@
 //! The unwind rules of addresses, read from the files and cached.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::call::{CALL_BYTES_MAX, Call, call_before};
 use crate::go_table::{keeps_stack_pointer, sets_stack_pointer};
 use crate::pages::{Pages, Work};
 use crate::registers::Machine;
-use crate::rule::{self, Entry, Interpreter, NoRule, Rule, StackPointer};
+use crate::rule::{self, Cfa, Entry, Interpreter, NoRule, Rule, StackPointer};
 use crate::rules::{Known, Rules, Site};
 use crate::signal::{BACK_IN_TRAMPOLINE, CONTEXT_START_BYTES, TRAMPOLINE_BYTES_MAX};
 use crate::signal::{is_context_start, is_trampoline};
+use crate::simple::{
+    self, BLOCK_BYTES, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, LINE_BYTES,
+    LINE_RULES_MAX, Learnt, code_check,
+};
 use crate::source::ReadAt;
 use crate::table::{File, Table};
 
@@ -21,6 +25,11 @@ const ENTRY_BYTES: u64 = 64;
 /// Most bytes of code of a procedure that are searched for changes of the stack pointer: Go's
 /// procedures with such changes are short.
 const CODE_BEFORE_MAX: u64 = 256;
+
+/// Lines of code on either side of a place whose rules are learnt with that of the place.
+const LINES_AROUND: u64 = 3;
+/// Bytes after a place without rule at which a rule is looked for again.
+const UNCOVERED_STEP: u64 = 4;
 
 struct Mapped {
     source: Box<dyn ReadAt + Send>,
@@ -36,8 +45,26 @@ pub struct Lookup {
     pub rules: Rules,
     interpreter: Box<Interpreter>,
     entry: Entry,
+    /// Lines whose rules were learnt before.
+    told: Told,
     /// Whether the code before return addresses is looked at.
     pub checks_calls: bool,
+}
+
+/// Lines of files, by number and address. All are forgotten when there are many.
+#[derive(Default)]
+struct Told(HashSet<(u32, u64), foldhash::fast::RandomState>);
+
+/// Most lines that are remembered: twice as many as the sampler has rules.
+const TOLD_MAX: usize = 65536;
+
+impl Told {
+    fn is_new(&mut self, line: (u32, u64)) -> bool {
+        if self.0.len() >= TOLD_MAX {
+            self.0.clear();
+        }
+        self.0.insert(line)
+    }
 }
 
 /// A place in a file, as a walk meets it.
@@ -59,6 +86,11 @@ impl Place {
         (self.image, self.address)
     }
 
+    /// The place at another address of the same segment.
+    fn moved_to(self, address: u64) -> Option<Self> {
+        self.moved(address.cast_signed().checked_sub(self.address.cast_signed())?)
+    }
+
     /// The place `distance` bytes further.
     fn moved(self, distance: i64) -> Option<Self> {
         let address = self.address.checked_add_signed(distance)?;
@@ -76,6 +108,7 @@ impl Lookup {
             rules: Rules::default(),
             interpreter: Box::new(Interpreter::new_in()),
             entry: Entry::default(),
+            told: Told::default(),
             checks_calls: true,
         }
     }
@@ -89,6 +122,7 @@ impl Lookup {
 
     pub fn remove(&mut self, image: u32) {
         self.files.remove(&image);
+        self.told.0.retain(|(of, _)| *of != image);
         self.pages.forget(image);
         self.rules.forget(image);
     }
@@ -182,7 +216,7 @@ impl Lookup {
             }
         }
         let known = self.at_a_call(known, place, call, work);
-        let site = Site { known, call };
+        let site = Site { known, call, check: self.check(place, work) };
         if !work.is_spent() {
             self.rules.add_site(place.key(), site);
         }
@@ -317,6 +351,107 @@ impl Lookup {
         work: &mut Work,
     ) -> usize {
         place.moved(distance).map_or(0, |place| self.read_some(place, into, work))
+    }
+
+    /// The rules of the code around `place`: of the block, if all its instructions have one rule,
+    /// or of lines of the procedure. Addresses are the file's own; load biases are multiples of a
+    /// block's length.
+    pub fn around(&mut self, place: Place, is_missed: bool, work: &mut Work) -> Vec<Learnt> {
+        let line = place.address - place.address % LINE_BYTES;
+        if !self.told.is_new((place.image, line)) && !is_missed {
+            return Vec::new();
+        }
+        let Known::Rule { entry, .. } = self.row(place, work) else { return Vec::new() };
+        let block = place.address - place.address % BLOCK_BYTES;
+        let row = self.rules.row_range(place.key());
+        let end = block.saturating_add(BLOCK_BYTES);
+        if row.is_some_and(|row| row.start <= block && end <= row.end) {
+            let learnt = self.learnt(place, block, Extent::Block, work);
+            return learnt.into_iter().collect();
+        }
+        let mut learnt: Vec<Learnt> =
+            self.learnt(place, line, Extent::Line, work).into_iter().collect();
+        for distance in 1..=LINES_AROUND {
+            let distance = distance * LINE_BYTES;
+            for line in [line.wrapping_sub(distance), line.wrapping_add(distance)] {
+                let known = place.moved_to(line).map(|begin| self.row(begin, work));
+                let is_of_procedure =
+                    matches!(known, Some(Known::Rule { entry: of, .. }) if of == entry);
+                if is_of_procedure && self.told.is_new((place.image, line)) {
+                    learnt.extend(self.learnt(place, line, Extent::Line, work));
+                }
+            }
+        }
+        learnt
+    }
+
+    /// The rules of the line or block from `begin` on.
+    fn learnt(
+        &mut self,
+        place: Place,
+        begin: u64,
+        extent: Extent,
+        work: &mut Work,
+    ) -> Option<Learnt> {
+        let check = self.check_from(place, begin, work)?;
+        let bytes = if extent == Extent::Line { LINE_BYTES } else { BLOCK_BYTES };
+        let end = begin.checked_add(bytes)?;
+        let mut rules: Vec<(u8, FrameRule)> = Vec::new();
+        let mut at = begin;
+        while at < end {
+            let here = place.moved_to(at)?;
+            let (rule, next) = match self.row(here, work) {
+                Known::Rule { rule, .. } => {
+                    let row = self.rules.row_range(here.key())?;
+                    (self.simple(rule, here), row.end)
+                }
+                _ => (FrameRule::Other, at + UNCOVERED_STEP),
+            };
+            let is_full = rules.len() + 1 == LINE_RULES_MAX;
+            let rule = if is_full { FrameRule::Other } else { rule };
+            if rules.last().is_none_or(|(_, last)| *last != rule) {
+                rules.push((u8::try_from(at - begin).unwrap_or(u8::MAX), rule));
+            }
+            if is_full || next <= at {
+                break;
+            }
+            at = next;
+        }
+        let mut rules = rules.into_iter();
+        let (_, rule) = rules.next()?;
+        Some(Learnt {
+            address: begin,
+            extent,
+            rule,
+            then: rules.collect(),
+            check,
+            is_of_file: true,
+        })
+    }
+
+    /// The simplest form of a rule that holds at calls as well as elsewhere.
+    fn simple(&self, rule: u32, place: Place) -> FrameRule {
+        match self.rules.rule(rule) {
+            Some(Rule {
+                stack_pointer: StackPointer::Followed, cfa: Cfa::Register(..), ..
+            }) => {}
+            _ => return FrameRule::Other,
+        }
+        let Some(rule) = self.rules.rule(rule) else { return FrameRule::Other };
+        simple::of_row(rule, place.machine, place.address, true)
+    }
+
+    /// [`code_check`] of the code from `begin` on, in the file of `place`.
+    fn check_from(&mut self, place: Place, begin: u64, work: &mut Work) -> Option<u16> {
+        let at = begin.checked_add(CHECKED_BEFORE)?;
+        self.check(place.moved_to(at)?, work)
+    }
+
+    /// [`code_check`] of the code around `place`.
+    pub fn check(&mut self, place: Place, work: &mut Work) -> Option<u16> {
+        let mut code = [0; CHECKED_BYTES];
+        self.read_code(place.moved(-(CHECKED_BEFORE as i64))?, &mut code, work)?;
+        Some(code_check(&code))
     }
 
     fn call_before(&mut self, place: Place, work: &mut Work) -> Option<Call> {

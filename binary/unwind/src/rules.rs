@@ -1,6 +1,7 @@
 //! Rules that walks have met, kept.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use crate::call::Call;
 use crate::rule::{Row, Rule};
@@ -36,6 +37,8 @@ pub struct Site {
     pub known: Known,
     /// None: the code could not be read, or was not asked for.
     pub call: Option<Call>,
+    /// [`crate::simple::code_check`] of the code around it, if it could be read.
+    pub check: Option<u16>,
 }
 
 /// A place in a file: the file's number and an address, the file's own.
@@ -98,6 +101,12 @@ impl Rules {
         let (&(_, _), &(end, rule, entry)) =
             self.rows.range((file, 0)..=(file, address)).next_back()?;
         (address < end).then_some(Known::Rule { rule, entry })
+    }
+
+    /// The addresses of the row that covers a place.
+    pub fn row_range(&self, (file, address): Place) -> Option<Range<u64>> {
+        let row = self.rows.range((file, 0)..=(file, address)).next_back();
+        row.map(|(&(_, begin), &(end, ..))| begin..end).filter(|row| row.contains(&address))
     }
 
     pub fn add_row(&mut self, file: u32, row: Row) -> Known {

@@ -1,7 +1,5 @@
 //! Copied parts of a stack.
 
-use std::cell::Cell;
-
 use crate::registers::{Machine, Registers};
 
 /// Bytes of a thread's stack, copied from `address` on.
@@ -32,19 +30,12 @@ pub struct Stack<'a> {
     windows: &'a [Window<'a>],
     lowest: u64,
     machine: Machine,
-    /// Address of the last word that was asked for and not copied.
-    missed: Cell<Option<u64>>,
 }
 
 impl<'a> Stack<'a> {
     pub fn new(machine: Machine, windows: &'a [Window<'a>]) -> Self {
         let lowest = windows.iter().map(|window| window.address).min().unwrap_or(u64::MAX);
-        Self { windows, lowest, machine, missed: Cell::default() }
-    }
-
-    /// Address of the last word that was asked for and not copied.
-    pub fn missed(&self) -> Option<u64> {
-        self.missed.get()
+        Self { windows, lowest, machine }
     }
 
     /// From here on the words of the stack that a signal interrupted are asked for. It may be
@@ -68,11 +59,7 @@ impl<'a> Stack<'a> {
         }
         let above = address.checked_sub(self.lowest);
         let near = above.is_some_and(|above| above < STACK_BYTES_MAX);
-        if !near {
-            return Err(Missing::NoStack);
-        }
-        self.missed.set(Some(address));
-        Err(Missing::NotCopied)
+        Err(if near { Missing::NotCopied } else { Missing::NoStack })
     }
 
     pub fn word(&self, address: u64) -> Result<u64, Missing> {
@@ -95,10 +82,8 @@ mod tests {
         assert_eq!(stack.word(0x1008), Ok(0x0f0e_0d0c_0b0a_0908));
         assert_eq!(stack.read(0x1002, 2), Ok(0x0302));
         assert_eq!(stack.word(0x9008), Ok(u64::MAX));
-        assert_eq!(stack.missed(), None);
         assert_eq!(stack.word(0x1039), Err(Missing::NotCopied));
         assert_eq!(stack.word(0x9009), Err(Missing::NotCopied));
-        assert_eq!(stack.missed(), Some(0x9009));
         assert_eq!(stack.word(0x0fff), Err(Missing::NoStack));
         assert_eq!(stack.word(0x1000 + STACK_BYTES_MAX), Err(Missing::NoStack));
         assert_eq!(stack.word(u64::MAX), Err(Missing::NoStack));

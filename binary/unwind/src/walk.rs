@@ -9,6 +9,7 @@ use crate::registers::{Machine, Registers};
 use crate::rule::Saved;
 use crate::rules::{Known, Site};
 use crate::signal;
+use crate::simple::{self, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, Learnt, code_check};
 use crate::source::ReadAt;
 use crate::space::{Code, Image, Space};
 use crate::stack::{Stack, Window};
@@ -43,6 +44,8 @@ pub struct Figures {
 pub struct Unwinder {
     lookup: Lookup,
     aarch64_mask: u64,
+    learnt: Vec<Learnt>,
+    /// The place where the simple walker found no rule.
     missed: Option<u64>,
 }
 
@@ -70,6 +73,13 @@ struct Here {
     /// Whether the frame's address is that of an instruction to be executed next, not one that a
     /// call returns to.
     is_exact: bool,
+    /// Whether `how` follows from the file alone.
+    is_of_file: bool,
+    /// [`code_check`] of the code here, if it could be read.
+    check: Option<u16>,
+    place: Option<Place>,
+    /// Whether a signal handler returns here.
+    is_trampoline: bool,
 }
 
 impl Default for Unwinder {
@@ -81,7 +91,12 @@ impl Default for Unwinder {
 impl Unwinder {
     /// Knows no file. Return addresses must follow calls.
     pub fn new() -> Self {
-        Self { lookup: Lookup::new(), aarch64_mask: AARCH64_ADDRESS_MASK, missed: None }
+        Self {
+            lookup: Lookup::new(),
+            aarch64_mask: AARCH64_ADDRESS_MASK,
+            learnt: Vec::new(),
+            missed: None,
+        }
     }
 
     /// Return addresses need not follow calls: for measurements of what the check costs and finds.
@@ -136,30 +151,64 @@ impl Unwinder {
         space: &dyn Space,
         frames: &mut Vec<Frame>,
     ) -> End {
-        frames.clear();
-        let mut stack = Stack::new(registers.machine(), windows);
-        let end = self.walk_stack(registers, &mut stack, space, frames);
-        self.missed = stack.missed().filter(|_| end == End::Window);
-        end
+        self.walk_from(registers, true, windows, space, frames)
     }
 
-    /// Address of the word for want of which the last walk ended with [`End::Window`].
-    pub fn missed(&self) -> Option<u64> {
-        self.missed
+    /// Goes on with a walk in a frame that has called the one below, of whose registers the program
+    /// counter, the stack pointer and the frame pointer are known. As [`Self::walk`] otherwise.
+    pub fn resume(
+        &mut self,
+        registers: &Registers,
+        windows: &[Window<'_>],
+        space: &dyn Space,
+        frames: &mut Vec<Frame>,
+    ) -> End {
+        self.walk_from(registers, false, windows, space, frames)
+    }
+
+    fn walk_from(
+        &mut self,
+        registers: &Registers,
+        is_innermost: bool,
+        windows: &[Window<'_>],
+        space: &dyn Space,
+        frames: &mut Vec<Frame>,
+    ) -> End {
+        frames.clear();
+        self.learnt.clear();
+        self.lookup.rules.make_room();
+        let mut stack = Stack::new(registers.machine(), windows);
+        let mut work = Work::new();
+        match self.first(registers, is_innermost, space, &mut work) {
+            Ok(here) => self.walk_stack(here, &mut stack, space, frames, work),
+            Err(end) => end,
+        }
+    }
+
+    /// Tells the place where the simple walker found no rule: as [`Learnt::address`], of a call or
+    /// of the next instruction. What is around it is learnt in the next walk, also where it was
+    /// learnt before.
+    pub fn missed(&mut self, place: Option<u64>) {
+        self.missed = place;
+    }
+
+    /// The rules of the frames of the last walk, the innermost frame's first. None of frames that
+    /// were not proved.
+    pub fn learnt(&self) -> &[Learnt] {
+        &self.learnt
     }
 
     fn walk_stack(
         &mut self,
-        registers: &Registers,
+        mut here: Here,
         stack: &mut Stack<'_>,
         space: &dyn Space,
         frames: &mut Vec<Frame>,
+        mut work: Work,
     ) -> End {
-        self.lookup.rules.make_room();
-        let mut work = Work::new();
-        let mut here = self.innermost(registers, space, &mut work);
         loop {
             frames.push(here.frame);
+            self.learn(&here, &mut work);
             let caller = match self.leave(&here, stack) {
                 Ok(caller) => caller,
                 // A failure due to the work limit says nothing about the table.
@@ -182,12 +231,63 @@ impl Unwinder {
         }
     }
 
-    fn innermost(&mut self, registers: &Registers, space: &dyn Space, work: &mut Work) -> Here {
+    /// The frame that a walk begins in.
+    fn first(
+        &mut self,
+        registers: &Registers,
+        is_innermost: bool,
+        space: &dyn Space,
+        work: &mut Work,
+    ) -> Result<Here, End> {
         let pc = registers.pc;
         let code = space.code_at(pc);
         let stack_pointer = registers.stack_pointer();
         let frame = Frame { address: pc, lookup: pc, code, stack_pointer, proof: Proof::Registers };
-        self.exact(*registers, frame, space, work)
+        if is_innermost {
+            return Ok(self.exact(*registers, frame, space, work));
+        }
+        self.arrive(&Here::new(*registers, frame, false), *registers, space, work)
+    }
+
+    /// Notes the rule of a frame for [`Self::learnt`].
+    fn learn(&mut self, here: &Here, work: &mut Work) {
+        let Some(check) = here.check else { return };
+        let (frame, machine) = (here.frame, here.registers.machine());
+        if machine == Machine::X86 {
+            return; // the sampler does not walk its stacks
+        }
+        // What is accepted unchecked as the first frame of a thread may be no frame elsewhere.
+        if frame.proof == Proof::Unchecked && here.how != How::End(End::Whole) {
+            return;
+        }
+        let is_returned_to = frame.lookup != frame.address || here.is_trampoline;
+        let address = frame.address.wrapping_sub(is_returned_to.into());
+        let rule = match here.how {
+            How::Rule(number) => match self.lookup.rule(number) {
+                Some(rule) => simple::of_row(rule, machine, address, here.is_exact),
+                None => return,
+            },
+            How::Trampoline => FrameRule::Signal,
+            How::FramePointer(record, _) => simple::of_record(record, machine),
+            How::End(end) => FrameRule::End(end),
+        };
+        let is_of_file = here.is_of_file;
+        let is_missed = self.missed.is_some_and(|missed| missed == address);
+        let mut is_covered = false;
+        if let (Some(place), How::Rule(_)) = (here.place, here.how) {
+            for mut learnt in self.lookup.around(place, is_missed, work) {
+                learnt.address = learnt.address.wrapping_add(here.bias);
+                is_covered |= learnt.says(address, rule);
+                self.learnt.push(learnt);
+            }
+        }
+        // A call that the sampler has missed may be in code that it cannot read, where it does not
+        // believe rules of lines.
+        if !is_covered || (is_missed && is_returned_to) {
+            let extent = if is_returned_to { Extent::Call } else { Extent::Next };
+            let then = Vec::new();
+            self.learnt.push(Learnt { address, extent, rule, then, check, is_of_file });
+        }
     }
 
     /// A frame whose address is that of an instruction to be executed next.
@@ -198,20 +298,14 @@ impl Unwinder {
         space: &dyn Space,
         work: &mut Work,
     ) -> Here {
-        let mut here = Here {
-            registers,
-            frame,
-            how: How::End(End::Refused),
-            bias: 0,
-            procedure: None,
-            is_exact: true,
-        };
+        let mut here = Here::new(registers, frame, true);
         match frame.code {
             Code::None => {}
             Code::Generated { frame_pointers } => {
                 here.how = generated(frame_pointers);
                 let begin = frame.address.saturating_sub(BEFORE_BYTES as u64);
                 here.look_at_code(|code| space.read_code(begin, code));
+                here.check = check_of(space, frame.address);
             }
             Code::File { image, offset, frame_pointers } => {
                 match self.lookup.place(image.0, offset, registers.machine(), work) {
@@ -220,6 +314,7 @@ impl Unwinder {
                         here.know(known, place, frame_pointers);
                         let back = -(BEFORE_BYTES as i64);
                         here.look_at_code(|code| self.lookup.read_from(place, back, code, work));
+                        here.check = self.lookup.check(place, work);
                     }
                     None => here.how = uncovered(frame_pointers),
                 }
@@ -271,14 +366,7 @@ impl Unwinder {
         let lookup = address.wrapping_sub(1);
         let code = space.code_at(lookup);
         let frame = Frame { address, lookup, code, stack_pointer, proof: Proof::Unchecked };
-        let mut next = Here {
-            registers: caller,
-            frame,
-            how: How::End(End::Refused),
-            bias: 0,
-            procedure: None,
-            is_exact: false,
-        };
+        let mut next = Here::new(caller, frame, false);
         // Go's goroutines begin as if `goexit` had called them.
         let is_first =
             matches!(here.how, How::FramePointer(..)) && caller.frame_pointer() == Some(0);
@@ -288,19 +376,21 @@ impl Unwinder {
                 next.how = generated(frame_pointers);
                 let call = self.generated_call(&next.frame, caller.machine(), space);
                 next.frame.proof = proof(call, here.procedure, 0, is_first)?;
+                next.check = check_of(space, lookup);
             }
             Code::File { image, offset, frame_pointers } => {
                 let Some(place) = self.lookup.place(image.0, offset, caller.machine(), work) else {
                     next.how = uncovered(frame_pointers);
                     return Ok(next);
                 };
-                let Site { known, call } = self.lookup.site(place, work);
+                let Site { known, call, check } = self.lookup.site(place, work);
                 next.know(known, place, frame_pointers);
+                next.check = check;
                 if self.is_signal(next.how) {
                     next.frame.proof = Proof::Signal;
                     // Nothing has called the trampoline: the code before it is another procedure's.
                     next.frame.lookup = address;
-                    next.is_exact = true;
+                    (next.is_exact, next.is_trampoline) = (true, true);
                 } else {
                     let is_first = is_first || self.ends_at(next.how);
                     next.frame.proof = proof(call, here.procedure, next.bias, is_first)?;
@@ -338,6 +428,21 @@ impl Unwinder {
 }
 
 impl Here {
+    fn new(registers: Registers, frame: Frame, is_exact: bool) -> Self {
+        Self {
+            registers,
+            frame,
+            how: How::End(End::Refused),
+            bias: 0,
+            procedure: None,
+            is_exact,
+            is_of_file: false,
+            check: None,
+            place: None,
+            is_trampoline: false,
+        }
+    }
+
     /// Finds the innermost frame's record, if frame pointers are to be followed. `read` copies the
     /// code from [`BEFORE_BYTES`] before the next instruction on.
     fn look_at_code(&mut self, read: impl FnOnce(&mut [u8]) -> usize) {
@@ -351,6 +456,9 @@ impl Here {
     /// Uses the cached rule for the frame's code.
     fn know(&mut self, known: Known, place: Place, frame_pointers: bool) {
         self.bias = self.frame.lookup.wrapping_sub(place.address);
+        self.place = Some(place);
+        // Whether code without table keeps frame pointers is known of a process.
+        self.is_of_file = known != Known::None;
         self.how = match known {
             Known::Rule { rule, entry } => {
                 self.procedure = Some(entry.wrapping_add(self.bias));
@@ -362,6 +470,13 @@ impl Here {
             Known::None => uncovered(frame_pointers && !place.is_go),
         };
     }
+}
+
+/// [`code_check`] of generated code around an address.
+fn check_of(space: &dyn Space, address: u64) -> Option<u16> {
+    let mut code = [0; CHECKED_BYTES];
+    let read = space.read_code(address.checked_sub(CHECKED_BEFORE)?, &mut code);
+    (read == code.len()).then(|| code_check(&code))
 }
 
 /// How to go on from code made at run time.

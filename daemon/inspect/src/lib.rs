@@ -30,6 +30,7 @@ pub mod file_facts;
 pub mod frames;
 pub mod inspector;
 pub mod jit;
+pub mod learnt;
 pub mod open_mapped;
 pub mod pool;
 pub mod python;

@@ -5,6 +5,7 @@ use crate::file_facts::FileFacts;
 use crate::jit::code_events::CodeLook;
 use crate::jit::files::{DumpReader, MapReader};
 use crate::jit::process::Who;
+use crate::learnt::LearntRule;
 use crate::open_mapped::MappedAt;
 use crate::vdso::StoredVdso;
 use abi::PythonLayout;
@@ -343,6 +344,18 @@ impl CodeSource {
     }
 }
 
+/// The part of a stack that the sampler has not walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToWalk {
+    /// All of it.
+    All,
+    /// The caller of the last frame that it has walked, and what follows. Of the registers, program
+    /// counter, stack pointer and frame pointer are those in that frame, and others unknown.
+    Rest,
+    /// Nothing. The place in [`unwind::End::ALL`] of the reason why no more frames follow.
+    Nothing(u8),
+}
+
 /// One thread's registers, and a copy of part of its stack.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SampledStack {
@@ -354,8 +367,12 @@ pub struct SampledStack {
     pub begin: u64,
     /// Offset of the copy in [`Unwind::copies`].
     pub at: u64,
-    /// Bytes of the copy, at most [`abi::STACK_WINDOW_MAX`].
+    /// Bytes of the copy, at most [`abi::STACK_COPY_BYTES`].
     pub len: u32,
+    /// Frames that the sampler has walked, as in [`UnwoundStack::addresses`].
+    pub walked: Vec<u64>,
+    /// What is left to walk.
+    pub to_walk: ToWalk,
     /// Frames of CPython, innermost first: code object, instruction, flags.
     pub python: Vec<[u64; 3]>,
 }
@@ -369,6 +386,8 @@ pub struct Unwound {
     pub functions: Vec<PythonCode>,
     /// The layout of Python frames, if it was asked for.
     pub python: PythonFound,
+    /// Rules of frames that were met, each once.
+    pub rules: Vec<LearntRule>,
 }
 
 /// A function of Python.
@@ -432,8 +451,6 @@ pub struct UnwoundStack {
     pub addresses: Vec<u64>,
     /// Place in [`unwind::End::ALL`] of the reason why no more frames follow.
     pub end: u8,
-    /// Bytes of the stack from the copy's begin to the last frame, or to the word that was missed.
-    pub used_bytes: u64,
     /// Frames of Python in the place of native ones, the innermost first.
     pub python: Vec<PythonRun>,
     /// Frames of Python were copied, and do not fit the native ones.

@@ -4,15 +4,16 @@
 use super::build_files::opened_for_tables;
 use super::python::Pythons;
 use super::questions::{
-    CodeSource, FileAt, MappedCode, SampledStack, Unwind, Unwound, UnwoundStack,
+    CodeSource, FileAt, MappedCode, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack,
 };
 use crate::file_catalogue::Catalogue;
+use crate::learnt::said;
 use crate::open_mapped::keeps_busy;
 use crate::vdso::{memory_of, vdso_bytes};
 use abi::PythonFrame;
 use kernel::MappedFileId;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -189,14 +190,26 @@ impl StackWalks {
         let mut frames = Vec::new();
         let mut copy = Vec::new();
         let mut walked = Vec::with_capacity(asked.stacks.len());
+        let mut rules = BTreeMap::new();
         for stack in &asked.stacks {
+            if let ToWalk::Nothing(end) = stack.to_walk {
+                let addresses = stack.walked.clone();
+                walked.push(UnwoundStack { addresses, end, ..UnwoundStack::default() });
+                continue;
+            }
             self.read_copy(asked.copies, stack, &mut copy);
+            self.unwinder.missed(stack.walked.last().copied());
             walked.push(self.walk_one(stack, &copy, &space, &mut frames));
+            let learnt = self.unwinder.learnt().iter();
+            rules.extend(
+                learnt.filter_map(|learnt| Some(((learnt.address, learnt.extent), said(learnt)?))),
+            );
         }
         // `black_box` keeps the compiler from leaving out writes that nothing reads.
         std::hint::black_box(&mut copy).fill(0);
         self.files.values().for_each(|known| known.file.let_go());
-        let unwound = Unwound { stacks: walked, ..Unwound::default() };
+        let rules = rules.into_values().collect();
+        let unwound = Unwound { stacks: walked, rules, ..Unwound::default() };
         let has_python = asked.stacks.iter().any(|stack| !stack.python.is_empty());
         match has_python || asked.looks_for_python {
             true => self.with_python(asked, unwound, catalogue),
@@ -239,7 +252,7 @@ impl StackWalks {
             let file = File::open(format!("/proc/{pid}/fd/{descriptor}"));
             self.copies = file.ok().map(|file| (copies, file));
         }
-        let len = (stack.len as usize).min(abi::STACK_WINDOW_MAX);
+        let len = (stack.len as usize).min(abi::STACK_COPY_BYTES);
         into.resize(len, 0);
         let read = self.copies.as_ref().map(|(_, file)| file.read_exact_at(into, stack.at));
         if !matches!(read, Some(Ok(()))) {
@@ -254,23 +267,27 @@ impl StackWalks {
         space: &Mapped,
         frames: &mut Vec<Frame>,
     ) -> UnwoundStack {
-        let SampledStack { registers, begin, .. } = sampled;
-        let end = match known_registers(registers) {
-            Some(registers) => {
-                let windows = windows(*begin, copy);
-                self.unwinder.walk(&registers, &windows, space, frames)
+        let SampledStack { registers, begin, to_walk, .. } = sampled;
+        let windows = windows(*begin, copy);
+        frames.clear();
+        let (end, before) = match (known_registers(registers), to_walk) {
+            (None, _) => (End::Unreadable, &[][..]),
+            (Some(registers), ToWalk::Rest) => {
+                let registers = known_in_callers(&registers);
+                let end = self.unwinder.resume(&registers, &windows, space, frames);
+                // The last one is walked again.
+                let before = sampled.walked.split_last().map_or(&[][..], |(_, before)| before);
+                (end, if frames.is_empty() { &sampled.walked } else { before })
             }
-            None => {
-                frames.clear();
-                End::Unreadable
+            (Some(registers), ToWalk::All | ToWalk::Nothing(_)) => {
+                (self.unwinder.walk(&registers, &windows, space, frames), &[][..])
             }
         };
         let place = End::ALL.iter().position(|known| *known == end).unwrap_or_default();
-        let last = frames.iter().rev().find_map(|frame| frame.stack_pointer);
+        let addresses = before.iter().copied().chain(frames.iter().map(|frame| frame.lookup));
         UnwoundStack {
-            addresses: frames.iter().map(|frame| frame.lookup).collect(),
+            addresses: addresses.take(unwind::FRAMES_MAX).collect(),
             end: u8::try_from(place).unwrap_or_default(),
-            used_bytes: self.unwinder.missed().or(last).map_or(0, |at| at.saturating_sub(*begin)),
             ..UnwoundStack::default()
         }
     }
@@ -387,6 +404,15 @@ fn windows(begin: u64, copy: &[u8]) -> Vec<Window<'_>> {
         at += page.len();
     }
     windows
+}
+
+/// The registers that are known in a frame which the sampler has walked to.
+fn known_in_callers(registers: &Registers) -> Registers {
+    let machine = registers.machine();
+    let mut known = Registers::new(machine, registers.pc);
+    known.set(machine.stack_pointer(), registers.stack_pointer());
+    known.set(machine.frame_pointer(), registers.frame_pointer());
+    known
 }
 
 fn known_registers(registers: &[u64]) -> Option<Registers> {

@@ -51,11 +51,12 @@ pub use machine::{
 };
 pub use memory::{give_back, give_back_code, share_heap};
 pub use object::Sharing;
+pub use object::compares_walks;
 pub use sample_table::TableSettings;
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};
 pub use skid::EventSkid;
 pub use source::{CpuDrained, Drained, KernelSource, SourceSettings};
-pub use stacks::{CLASS_AT_FIRST, RawStack, StacksTaken};
+pub use stacks::{RawStack, StacksTaken};
 
 /// A refusal of the kernel, with what can be done about it.
 #[derive(Debug, thiserror::Error)]

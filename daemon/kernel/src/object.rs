@@ -7,7 +7,8 @@ use super::snapshots::Snapshots;
 use super::stacks::{StackRings, WaitTimes};
 use super::wait_samples::{self, WaitSamples};
 use abi::{
-    Change, ChangeKind, EVENTS_MAX, HALVES, PythonLayout, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
+    Change, ChangeKind, EVENTS_MAX, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges,
+    HALVES, PythonLayout, RULES_MAX, RuleKey, RuleWords, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
 };
 use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::programs::{Iter, KProbe, PerfEvent, RawTracePoint};
@@ -15,6 +16,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::LazyLock;
 
 /// Ways in which the sampler reads the task it interrupts, best first, and the kinds of call stacks
 /// that it takes, if any; the numbers are those of the C source.
@@ -28,11 +30,17 @@ const TASK_ACCESS: [(&str, u32, u32); 4] = [
 /// Stacks of kernel code too, with the registers of the user code that called it.
 const STACKS_OF_BOTH: u32 = 2;
 
+/// Entries of the map of rules where no stacks are taken.
+const RULES_UNUSED: usize = 64;
+
 /// Add a key only if it is not there (linux/bpf.h).
 const BPF_NOEXIST: u64 = 1;
 
 /// An [`abi::Identity`], for the library that we ask.
 type IdentityWords = [u64; size_of::<abi::Identity>() / size_of::<u64>()];
+
+/// [`FileRanges`], for the library that we ask.
+type FileRangeWords = [[u64; size_of::<FileRange>() / size_of::<u64>()]; FILE_RANGES_MAX];
 
 /// A [`PythonLayout`], for the library that we ask.
 type PythonBytes = [u8; size_of::<PythonLayout>()];
@@ -100,8 +108,23 @@ const WAIT_PASS: &str = "see_wait";
 impl Sampler {
     /// Creates the maps for `cpus` possible CPUs, and uses the best access to the current task that
     /// this kernel accepts: typed pointers since 5.11 with BTF, copying since 5.10 with BTF, none
-    /// without BTF.
+    /// without BTF. Where it accepts no program that takes call stacks, none are taken.
     pub fn load(
+        settings: TableSettings,
+        sharing: Sharing,
+        cpus: usize,
+    ) -> Result<Self, KernelError> {
+        match Self::load_best(settings, sharing, cpus) {
+            Err(error) if sharing.stacks => {
+                tracing::warn!("no call stacks: this kernel refuses to take them: {error}");
+                let without = Sharing { stacks: false, waits: false, ..sharing };
+                Self::load_best(settings, without, cpus)
+            }
+            loaded => loaded,
+        }
+    }
+
+    fn load_best(
         settings: TableSettings,
         sharing: Sharing,
         cpus: usize,
@@ -152,6 +175,7 @@ impl Sampler {
         let (pidns_dev, pidns_ino) = namespace.unwrap_or_default();
         // The daemon finds a process's slot by its number in the root namespace, to keep it apart.
         let share_programs = !sharing.programs_by_process && namespace.is_none();
+        let daemon = if namespace.is_none() { std::process::id() } else { 0 };
         let halves = (cpus * HALVES) as u32;
         let chosen = ebpf::Settings {
             spill_entries: settings.spill_entries,
@@ -168,6 +192,8 @@ impl Sampler {
             .override_global("PIDNS_DEV", &pidns_dev, true)
             .override_global("PIDNS_INO", &pidns_ino, true)
             .override_global("CHANGES_OF_USER_MAX", &changes_of_user(cpus), true)
+            .override_global("DAEMON", &daemon, true)
+            .override_global("COMPARES_WALKS", &u32::from(compares_walks()), true)
             .map_max_entries("SNAPSHOT_RINGS", if sharing.snapshots { cpus as u32 } else { 1 })
             .map_max_entries(
                 "SNAPSHOT_DATA",
@@ -175,6 +201,12 @@ impl Sampler {
             )
             .map_max_entries("STACK_RINGS", stack_cpus)
             .map_max_entries("STACK_DATA", stack_cpus)
+            .map_max_entries("WALKS", stack_cpus)
+            .map_max_entries(
+                "FILE_RANGES",
+                if stacks > 0 { FILE_SPACES_MAX } else { RULES_UNUSED } as u32,
+            )
+            .map_max_entries("RULES", if stacks > 0 { RULES_MAX } else { RULES_UNUSED } as u32)
             .map_max_entries("WAIT_TIMES", if sharing.waits { WAIT_LINES as u32 } else { 1 })
             .map_max_entries("CHANGES", ring_bytes(cpus))
             .map_max_entries("CPUS", cpus as u32)
@@ -329,10 +361,8 @@ impl Sampler {
 
     /// Maps the rings of call stacks into this process, where call stacks are taken.
     pub fn stacks(&self) -> Result<Option<StackRings>, KernelError> {
-        let rings = || {
-            let windows = self.map("STACK_WINDOWS")?;
-            StackRings::new(self.map("STACK_RINGS")?, self.map("STACK_DATA")?, windows, self.cpus)
-        };
+        let rings =
+            || StackRings::new(self.map("STACK_RINGS")?, self.map("STACK_DATA")?, self.cpus);
         self.sharing.stacks.then(rings).transpose()
     }
 
@@ -399,6 +429,28 @@ impl Sampler {
         }
     }
 
+    /// Adds rules by which stacks are walked, or replaces them.
+    pub fn add_rules(&mut self, rules: &[(RuleKey, RuleWords)]) {
+        let Some(mut map) = self.hash_map::<[u64; 2], RuleWords>("RULES") else { return };
+        for (RuleKey { place, space, .. }, words) in rules {
+            if let Err(error) = map.insert([*place, u64::from(*space)], words, 0) {
+                return tracing::debug!("rules of frames: {error}");
+            }
+        }
+    }
+
+    /// Tells which files a process has mapped, for rules that hold in all processes with these.
+    pub fn set_file_ranges(&mut self, space: u32, ranges: &FileRanges) {
+        let words = ranges.map(|FileRange { start, offset, len, number }| {
+            [start, offset, u64::from(len) | u64::from(number) << 32]
+        });
+        if let Some(mut map) = self.hash_map::<u32, FileRangeWords>("FILE_RANGES")
+            && let Err(error) = map.insert(space, words, 0)
+        {
+            tracing::debug!(space, "mappings for rules of frames: {error}");
+        }
+    }
+
     fn hash_map<K: aya::Pod, V: aya::Pod>(
         &mut self,
         name: &str,
@@ -414,6 +466,14 @@ impl Sampler {
             (ns + info.run_time().as_nanos() as u64, runs + info.run_count())
         })
     }
+}
+
+/// Whether stacks that the sampler has walked are walked by unwind tables too, and differences
+/// logged at level `debug`: a check of the sampler's rules.
+pub fn compares_walks() -> bool {
+    static COMPARES: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("DCPID_COMPARE_WALKS").is_some());
+    *COMPARES
 }
 
 /// Bytes of the ring of changes. Its pages count twice in the daemon's memory. It has room for 2730

@@ -13,7 +13,10 @@ use super::wait_samples::WaitSamples;
 use super::{KernelError, Machine, choose_events, machine};
 use crate::budget::{self, Budget};
 use crate::clock;
-use abi::{EVENTS_MAX, Entry, HALVES, KernelScopes, PythonLayout, Snapshot, WaitLine};
+use abi::{
+    EVENTS_MAX, Entry, FileRanges, HALVES, KernelScopes, PythonLayout, RuleKey, RuleWords,
+    Snapshot, WaitLine,
+};
 use events::{PlannedEvent, Unit};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -335,12 +338,15 @@ impl KernelSource {
         self.wait_times.iter().for_each(|times| times.read(into));
     }
 
-    /// Has the sampler copy at most `1 KiB << class` of the stacks of threads whose name has this
-    /// number.
-    pub fn set_stack_window(&self, number: usize, class: u8) {
-        if let Some(stacks) = &self.stacks {
-            stacks.set_window(number, class);
-        }
+    /// Tells the sampler which files a process has mapped, for rules that hold in all processes
+    /// with these.
+    pub fn set_file_ranges(&mut self, space: u32, ranges: &FileRanges) {
+        self.sampler.set_file_ranges(space, ranges);
+    }
+
+    /// Adds rules by which the sampler walks stacks.
+    pub fn add_rules(&mut self, rules: &[(RuleKey, RuleWords)]) {
+        self.sampler.add_rules(rules);
     }
 
     /// Copies the frames of CPython in this address space, where `layout` says; None: no longer.

@@ -8,8 +8,8 @@
 use super::KernelError;
 use super::mapped::Mapped;
 use abi::{
-    PYTHON_FRAMES_MAX, PythonFrame, STACK_CLASSES, STACK_DATA_BYTES, STACK_KERNEL_BYTES,
-    STACK_RING_BYTES, StackRecord, StackRing, WAIT_LINES, WaitLine,
+    PYTHON_FRAMES_MAX, PythonFrame, STACK_DATA_BYTES, STACK_KERNEL_BYTES, STACK_RING_BYTES,
+    StackRecord, StackRing, WAIT_LINES, WALK_FRAMES_MAX, WaitLine,
 };
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
@@ -27,11 +27,21 @@ pub struct RawStack {
     pub python: Vec<PythonFrame>,
     /// Return addresses in the kernel, innermost first; the first is the sampled address.
     pub kernel: Vec<u64>,
+    /// Addresses of user code that the sampler has walked: of the next instruction in the
+    /// innermost frame, within the call in others.
+    pub user: Vec<u64>,
     /// Bytes of the user stack from `record.begin` on.
     pub stack: Vec<u8>,
 }
 
 impl RawStack {
+    /// Overwrites the copy of the stack and leaves none.
+    pub fn lose_copy(&mut self) {
+        std::hint::black_box(&mut self.stack).fill(0);
+        self.stack = Vec::new();
+        self.record.stack_bytes = 0;
+    }
+
     /// Overwrites registers and stack.
     pub fn wipe(&mut self) {
         // `black_box` keeps the compiler from leaving out writes that nothing reads.
@@ -57,11 +67,10 @@ pub struct StacksTaken {
     pub fill: f64,
 }
 
-/// The rings of all possible CPUs, and the sizes of windows.
+/// The rings of all possible CPUs.
 pub struct StackRings {
     rings: Mapped<StackRing>,
     data: Mapped<Data>,
-    windows: Mapped<u64>,
 }
 
 impl StackRings {
@@ -69,22 +78,12 @@ impl StackRings {
     pub fn new(
         rings: BorrowedFd<'_>,
         data: BorrowedFd<'_>,
-        windows: BorrowedFd<'_>,
         cpus: usize,
     ) -> Result<Self, KernelError> {
-        let rings = Self {
+        Ok(Self {
             rings: Mapped::new(rings, cpus, "rings of call stacks")?,
             data: Mapped::new(data, cpus, "call stacks")?,
-            windows: Mapped::new(windows, STACK_CLASSES, "windows of call stacks")?,
-        };
-        (0..STACK_CLASSES).for_each(|number| rings.set_window(number, CLASS_AT_FIRST));
-        Ok(rings)
-    }
-
-    /// Has the sampler copy at most `1 KiB << class` of the stacks of threads whose name has this
-    /// number.
-    pub fn set_window(&self, number: usize, class: u8) {
-        self.windows.write(number, u64::from(class));
+        })
     }
 
     /// Moves the records of `cpu` to `into` and wipes them in the ring. Returns how many records
@@ -141,9 +140,6 @@ impl WaitTimes {
     }
 }
 
-/// Class of a window of a thread whose name was not met: 8 KiB.
-pub const CLASS_AT_FIRST: u8 = 3;
-
 /// Copies the record at `at` into `into` and wipes it: its bytes in the ring. None where the record
 /// contradicts itself or the `left` bytes that were written.
 fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Option<usize> {
@@ -154,15 +150,15 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
     // SAFETY: at < STACK_RING_BYTES, and a head more is inside the CPU's data; aligned to 8, as the
     // record is; every bit pattern is a valid record.
     let record = unsafe { data.add(at).cast::<StackRecord>().read_volatile() };
-    let python_frames = record.python_frames as usize;
-    if python_frames > PYTHON_FRAMES_MAX {
+    let (python_frames, user_frames) = (record.python_frames as usize, record.user_frames as usize);
+    if python_frames > PYTHON_FRAMES_MAX || user_frames > WALK_FRAMES_MAX {
         return None;
     }
     let python_bytes = python_frames * size_of::<PythonFrame>();
     let kernel_bytes = record.kernel_bytes as usize;
     let kernel_room = if kernel_bytes > 0 { STACK_KERNEL_BYTES } else { 0 };
     let stack_bytes = record.stack_bytes as usize;
-    let before = head + python_bytes + kernel_room;
+    let before = head + python_bytes + kernel_room + 8 * user_frames;
     let length = before.checked_add(stack_bytes)?.checked_next_multiple_of(8)?;
     if kernel_bytes > STACK_KERNEL_BYTES
         || record.bytes as usize != length
@@ -173,6 +169,7 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
     }
     let mut python = vec![PythonFrame::default(); python_frames];
     let mut kernel = vec![0_u64; kernel_bytes / 8];
+    let mut user = vec![0_u64; user_frames];
     let mut stack = vec![0_u8; stack_bytes];
     // SAFETY: all parts lie inside the record, which lies inside the CPU's data (checked above);
     // the sampler does not write a record that it has finished and that is not taken yet.
@@ -181,11 +178,13 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
         python_at.cast::<PythonFrame>().copy_to_nonoverlapping(python.as_mut_ptr(), python_frames);
         let kernel_at = python_at.add(python_bytes);
         kernel_at.cast::<u64>().copy_to_nonoverlapping(kernel.as_mut_ptr(), kernel.len());
-        let stack_at = kernel_at.add(kernel_room);
+        let user_at = kernel_at.add(kernel_room);
+        user_at.cast::<u64>().copy_to_nonoverlapping(user.as_mut_ptr(), user_frames);
+        let stack_at = user_at.add(8 * user_frames);
         stack_at.copy_to_nonoverlapping(stack.as_mut_ptr(), stack_bytes);
         data.add(at).write_bytes(0, length);
     }
-    into.push(RawStack { record, python, kernel, stack });
+    into.push(RawStack { record, python, kernel, user, stack });
     Some(length)
 }
 
@@ -200,9 +199,8 @@ mod tests {
             file.set_len(bytes as u64).unwrap();
             file
         };
-        let (rings, data, windows) =
-            (file(2 * size_of::<StackRing>()), file(2 * STACK_DATA_BYTES), file(8 * STACK_CLASSES));
-        StackRings::new(rings.as_fd(), data.as_fd(), windows.as_fd(), 2).unwrap()
+        let (rings, data) = (file(2 * size_of::<StackRing>()), file(2 * STACK_DATA_BYTES));
+        StackRings::new(rings.as_fd(), data.as_fd(), 2).unwrap()
     }
 
     /// Writes a record as the sampler does: its bytes.
@@ -210,18 +208,20 @@ mod tests {
         rings: &StackRings,
         (cpu, at): (usize, u32),
         python: &[PythonFrame],
-        kernel: &[u64],
+        (kernel, user): (&[u64], &[u64]),
         stack: &[u8],
     ) -> u32 {
         let kernel_room = if kernel.is_empty() { 0 } else { STACK_KERNEL_BYTES };
         let head = size_of::<StackRecord>() + size_of_val(python);
-        let bytes = (head + kernel_room + stack.len()).next_multiple_of(8) as u32;
+        let before_stack = head + kernel_room + size_of_val(user);
+        let bytes = (before_stack + stack.len()).next_multiple_of(8) as u32;
         let record = StackRecord {
             bytes,
             kernel_bytes: 8 * kernel.len() as u32,
             stack_bytes: stack.len() as u32,
             tid: at,
             python_frames: python.len() as u32,
+            user_frames: user.len() as u32,
             registers: [7; 34],
             ..StackRecord::EMPTY
         };
@@ -233,7 +233,8 @@ mod tests {
             let after = to.add(size_of::<StackRecord>()).cast();
             python.as_ptr().copy_to_nonoverlapping(after, python.len());
             kernel.as_ptr().copy_to_nonoverlapping(to.add(head).cast(), kernel.len());
-            stack.as_ptr().copy_to_nonoverlapping(to.add(head + kernel_room), stack.len());
+            user.as_ptr().copy_to_nonoverlapping(to.add(head + kernel_room).cast(), user.len());
+            stack.as_ptr().copy_to_nonoverlapping(to.add(before_stack), stack.len());
         }
         bytes
     }
@@ -252,8 +253,8 @@ mod tests {
         };
         let mut at = begin;
         let frames = [PythonFrame { code: 4, instruction: 5, flags: 6 }; 2];
-        at = at.wrapping_add(put(&rings, (1, at), &frames, &[1, 2, 3], &[9; 5000]));
-        at = at.wrapping_add(put(&rings, (1, at), &[], &[], &[8; 13]));
+        at = at.wrapping_add(put(&rings, (1, at), &frames, (&[1, 2, 3], &[4, 5]), &[9; 5000]));
+        at = at.wrapping_add(put(&rings, (1, at), &[], (&[], &[]), &[8; 13]));
         rings.rings.write(1, ring(at, begin));
         let mut into = Vec::new();
         assert_eq!(rings.take(1, &mut into).0, [3, 4]);
@@ -263,6 +264,7 @@ mod tests {
             (&[1, 2, 3][..], &[9; 5000][..])
         );
         assert_eq!((first.python.as_slice(), second.python.len()), (&frames[..], 0));
+        assert_eq!((first.user.as_slice(), second.user.len()), (&[4, 5][..], 0));
         assert_eq!((second.kernel.len(), second.stack.as_slice()), (0, &[8; 13][..]));
         assert_eq!(first.record.registers, [7; 34]);
         let data: *const u8 = rings.data.pointer(1).unwrap().cast();
@@ -281,8 +283,17 @@ mod tests {
         let rings = rings();
         let mut into = Vec::new();
         let ring = |written, taken| StackRing { written, taken, ..StackRing::default() };
-        for (claimed, field) in [(16, 0), (u32::MAX, 0), (2000, 1), (0, 2), (u32::MAX, 3), (1, 3)] {
-            let bytes = put(&rings, (0, 0), &[], &[], &[1; 100]);
+        for (claimed, field) in [
+            (16, 0),
+            (u32::MAX, 0),
+            (2000, 1),
+            (0, 2),
+            (u32::MAX, 3),
+            (1, 3),
+            (2, 4),
+            (u32::MAX, 4),
+        ] {
+            let bytes = put(&rings, (0, 0), &[], (&[], &[]), &[1; 100]);
             let data: *mut StackRecord = rings.data.pointer(0).unwrap().cast();
             let (stack_bytes, kernel_bytes) = (claimed, claimed);
             // SAFETY: the record that was just written.
@@ -291,6 +302,7 @@ mod tests {
                     0 => (*data).bytes = claimed,
                     1 => (*data).kernel_bytes = kernel_bytes,
                     3 => (*data).python_frames = claimed,
+                    4 => (*data).user_frames = claimed,
                     _ => (*data).stack_bytes = stack_bytes,
                 }
             }

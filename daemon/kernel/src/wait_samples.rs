@@ -51,7 +51,8 @@ impl WaitSamples {
         into.extend(samples.map(|sample| {
             let frames = sample.record.kernel_bytes as usize / size_of::<u64>();
             let kernel = sample.kernel.get(..frames).unwrap_or_default().to_vec();
-            RawStack { record: sample.record, python: Vec::new(), kernel, stack: Vec::new() }
+            let (record, python, user) = (sample.record, Vec::new(), Vec::new());
+            RawStack { record, python, kernel, user, stack: Vec::new() }
         }));
         pass.chosen
     }

@@ -71,7 +71,8 @@ impl SampleSource for Batches {
             | Order::DisputeNumber { .. }
             | Order::SnapshotEvery(_)
             | Order::StackEvery(_)
-            | Order::StackWindow { .. }
+            | Order::AddRules(_)
+            | Order::SetFileRanges(..)
             | Order::Python { .. }
             | Order::Waits(_)
             | Order::Pause(_)

@@ -239,8 +239,8 @@ impl<Source: SampleSource> Collector<Source> {
             self.instruments.waits.begin(waits::without_stack(record));
         }
         self.count_waits(window);
-        for (number, class) in self.instruments.call_stacks.take_windows() {
-            self.source.steer(Order::StackWindow { number, class });
+        for order in self.instruments.call_stacks.take_rules(&self.spaces.mappings) {
+            self.source.steer(order);
         }
         for (space, layout) in self.instruments.call_stacks.take_pythons() {
             self.source.steer(Order::Python { space, layout });

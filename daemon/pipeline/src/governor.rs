@@ -17,7 +17,7 @@ use std::time::Duration;
 pub const TERM: Duration = Duration::from_secs(30);
 /// Part of the room that call stacks of samples may cost. A larger part leaves less for samples;
 /// so it is with the next two.
-pub const STACKS_PART: f64 = 0.15;
+pub const STACKS_PART: f64 = 0.2;
 /// Part of the room that snapshots of registers may cost.
 pub const SNAPSHOTS_PART: f64 = 0.15;
 /// Part of the room that waits may cost: the sampler's work at each switch between threads, and the

@@ -37,25 +37,21 @@ const SWITCH_NS: f64 = 450.0;
 /// Cost of a kind of walk, as far as it is not measured.
 #[derive(Clone, Copy, Debug)]
 struct AssumedCost {
-    /// CPU time in which the sampler takes one, in ns. Only the sum with the walk counts against
-    /// the budget.
-    copy_ns: f64,
-    /// CPU time of one walk, ns, until [`WALKS_MEASURED_MIN`] were measured.
-    walk_ns: f64,
+    /// CPU time of one in the sampler and in walks, ns, until [`WALKS_MEASURED_MIN`] were measured.
+    ns: f64,
     /// Most per second on all CPUs together.
     per_s_max: f64,
     /// Part of the room that they may cost.
     part: f64,
 }
 
-/// Snapshots: the sampler copies registers and 256 bytes of stack. More than this many would fill
-/// the buffer before the drain.
+/// Snapshots. More than this many would fill the buffer before the drain.
 const SNAPSHOT_ASSUMED: AssumedCost =
-    AssumedCost { copy_ns: 1000.0, walk_ns: 10_000.0, per_s_max: 4000.0, part: SNAPSHOTS_PART };
-/// Call stacks: the sampler copies 8 KiB on average, and the return addresses in the kernel. More
-/// than this many would take tens of megabytes a second.
+    AssumedCost { ns: 11_000.0, per_s_max: 4000.0, part: SNAPSHOTS_PART };
+/// Call stacks: at first an inspector walks most of them. More than this many would take ten
+/// megabytes a second.
 const STACK_ASSUMED: AssumedCost =
-    AssumedCost { copy_ns: 3000.0, walk_ns: 15_000.0, per_s_max: 3200.0, part: STACKS_PART };
+    AssumedCost { ns: 18_000.0, per_s_max: 16_000.0, part: STACKS_PART };
 /// Share of a CPU's ring of snapshots that may fill between two looks at it, on average. The rest
 /// is for bursts; a larger share drops snapshots.
 const SNAPSHOT_RING_SHARE: f64 = 0.6;
@@ -89,16 +85,16 @@ impl Walks {
         (self.edges.cpu_ns + self.stacks.cpu_ns) as f64
     }
 
-    /// Time in which the sampler copied what was walked, ns.
-    fn copies_ns(self) -> f64 {
-        let of = |walks: WalkCost, assumed: AssumedCost| walks.walked as f64 * assumed.copy_ns;
-        of(self.edges, SNAPSHOT_ASSUMED) + of(self.stacks, STACK_ASSUMED)
+    /// Time in which the sampler took what was walked, ns.
+    fn sampler_ns(self) -> f64 {
+        (self.edges.sampler_ns + self.stacks.sampler_ns) as f64
     }
 
     fn since(self, before: Self) -> Self {
         let since = |now: WalkCost, before: WalkCost| WalkCost {
             walked: now.walked.saturating_sub(before.walked),
             cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
+            sampler_ns: now.sampler_ns.saturating_sub(before.sampler_ns),
         };
         Self { edges: since(self.edges, before.edges), stacks: since(self.stacks, before.stacks) }
     }
@@ -116,7 +112,8 @@ impl Means {
     fn add(&mut self, term: Walks) {
         for (mean, walks) in [(&mut self.edges, term.edges), (&mut self.stacks, term.stacks)] {
             if walks.walked >= WALKS_MEASURED_MIN {
-                let newest = walks.cpu_ns as f64 / walks.walked as f64;
+                let ns = walks.cpu_ns + walks.sampler_ns;
+                let newest = ns as f64 / walks.walked as f64;
                 *mean = Some(mean.map_or(newest, |old| (1.0 - NEWEST) * old + NEWEST * newest));
             }
         }
@@ -294,7 +291,7 @@ impl Rates {
         let bill = Bill {
             cpu_ns: length.as_nanos() as f64 * self.cpus as f64,
             sampling_ns: since(now.taken, before.taken) * self.cost.ns_per_sample,
-            copies_ns: walks.copies_ns(),
+            copies_ns: walks.sampler_ns(),
             switches_ns: since(now.switches, before.switches) * SWITCH_NS,
             daemon_ns: since(now.cpu_ns, before.cpu_ns),
             walks_ns: walks.cpu_ns(),
@@ -357,7 +354,7 @@ impl Rates {
         Affords {
             ns_per_s: room.map_or(f64::INFINITY, |room| room.0 * WAITS_PART * 1e9),
             switch_ns: SWITCH_NS,
-            stack_ns: STACK_ASSUMED.copy_ns + self.means.stacks.unwrap_or(STACK_ASSUMED.walk_ns),
+            stack_ns: self.means.stacks.unwrap_or(STACK_ASSUMED.ns),
         }
     }
 
@@ -420,9 +417,8 @@ fn affordable_walks(
     walk_ns: Option<f64>,
     assumed: AssumedCost,
 ) -> f64 {
-    let walk_ns = walk_ns.unwrap_or(assumed.walk_ns);
-    let fits = room
-        .map_or(f64::INFINITY, |room| room.0 * assumed.part * 1e9 / (walk_ns + assumed.copy_ns));
+    let ns = walk_ns.unwrap_or(assumed.ns);
+    let fits = room.map_or(f64::INFINITY, |room| room.0 * assumed.part * 1e9 / ns);
     rate_max.min(fits)
 }
 
@@ -552,7 +548,7 @@ mod tests {
         assert!((dear - 1.5).abs() < 0.01, "a millisecond each: {dear}");
         let mut means = Means::default();
         let term = |walked, cpu_ns| {
-            let stacks = WalkCost { walked, cpu_ns };
+            let stacks = WalkCost { walked, cpu_ns, sampler_ns: 0 };
             Walks { stacks, ..Walks::default() }
         };
         means.add(term(WALKS_MEASURED_MIN - 1, 1));
@@ -562,10 +558,10 @@ mod tests {
         assert_eq!((means.stacks, means.edges), (Some(20_000.0), None));
         let now = begun();
         let (mut rates, _) = rates(Limits { stacks_per_s: Some(100.0), ..limits() }, &now);
-        rates.cpus = 80;
+        rates.cpus = 400;
         let decision = rates.pace_snapshots(RATE);
-        assert_eq!((rates.snapshot_rate(), rates.stack_rate()), (Some(50.0), Some(40.0)));
-        assert_eq!((decision.snapshot_every, decision.stack_every), (Some(104), Some(130)));
+        assert_eq!((rates.snapshot_rate(), rates.stack_rate()), (Some(10.0), Some(40.0)));
+        assert_eq!((decision.snapshot_every, decision.stack_every), (Some(520), Some(130)));
         assert_eq!(
             (every(5200.0, 50.0), every(5200.0, 1e9), every(5200.0, 0.0)),
             (104, 1, 520_000)

@@ -109,6 +109,9 @@ pub fn stacks_status(rate_per_s: f64, stacks: &CallStacks) -> StacksStatus {
         python_differs,
         python_without: stacks.pythons_without(),
         thinned: stacks.totals.thinned,
+        by_sampler: stacks.totals.by_sampler,
+        by_inspector: stacks.totals.by_inspector,
+        differing: stacks.totals.differing,
     }
 }
 

@@ -225,7 +225,13 @@ fn stacks_text(stacks: &StacksStatus) -> String {
     };
     let whole_share = match walked {
         0 => String::new(),
-        _ => format!(", {:.1} % whole", 100.0 * *whole as f64 / walked as f64),
+        _ => {
+            let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+            let with_user_code = stacks.by_sampler + stacks.by_inspector;
+            let by_sampler = percent(stacks.by_sampler, with_user_code);
+            let whole = percent(*whole, walked);
+            format!(", {whole:.1} % whole, {by_sampler:.1} % walked in the kernel")
+        }
     };
     let mut text = format!(
         "{taken} taken ({dropped} dropped for want of room){whole_share}{each}; at most \
@@ -236,7 +242,10 @@ fn stacks_text(stacks: &StacksStatus) -> String {
         let of = program.whole + program.cut.values().sum::<u64>();
         text += &format!("; {} {} of {of}", program.program, reasons(&program.cut));
     }
-    let StacksStatus { python, python_differs, python_without, thinned, .. } = stacks;
+    let StacksStatus { python, python_differs, python_without, thinned, differing, .. } = stacks;
+    if *differing > 0 {
+        text += &format!("; {differing} walked otherwise by unwind tables");
+    }
     if *thinned > 0 {
         text += &format!("; {thinned} of users whose stacks cost much are stood for by others");
     }

@@ -1,7 +1,7 @@
 //! The interface between sources of samples and the rest of the daemon. A source is the kernel, or
 //! a recording of what the kernel gave.
 
-use abi::{Entry, PythonLayout, Snapshot, WaitLine};
+use abi::{Entry, FileRanges, PythonLayout, RuleKey, RuleWords, Snapshot, WaitLine};
 use kernel::clock;
 use kernel::{Cost, Drained, KernelSource, RawStack, StacksTaken, TimedRecord};
 
@@ -48,7 +48,7 @@ pub trait SampleSource {
 }
 
 /// A change of how samples are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// From now on count this process's own text, and that of its future children, apart from that
     /// of other processes.
@@ -77,13 +77,10 @@ pub enum Order {
     SnapshotEvery(u32),
     /// Number of samples per call stack on each CPU; 0: none.
     StackEvery(u32),
-    /// Copy at most `1 KiB << class` of the stacks of threads whose name has this number.
-    StackWindow {
-        /// As of [`abi::name_number`].
-        number: usize,
-        /// 0 to 6.
-        class: u8,
-    },
+    /// Use rules of these files in an address space.
+    SetFileRanges(u32, FileRanges),
+    /// Walk stacks by these rules, too.
+    AddRules(Vec<(RuleKey, RuleWords)>),
     /// Copy the frames of CPython in an address space, where the layout says; None: no longer.
     Python {
         /// As of [`abi::StackRecord::space`].
@@ -172,7 +169,8 @@ impl SampleSource for KernelSource {
             Order::DisputeNumber { number } => self.dispute_number(number),
             Order::SnapshotEvery(every) => self.snapshot_every(every),
             Order::StackEvery(every) => self.stack_every(every),
-            Order::StackWindow { number, class } => self.set_stack_window(number, class),
+            Order::SetFileRanges(space, ranges) => self.set_file_ranges(space, &ranges),
+            Order::AddRules(rules) => self.add_rules(&rules),
             Order::Python { space, layout } => self.set_python(space, layout.as_ref()),
             Order::Waits(scale_us) => self.take_waits(scale_us),
             Order::Pause(pauses) => self.pause(pauses),

@@ -9,4 +9,6 @@ pub struct WalkCost {
     pub walked: u64,
     /// CPU time of that, ns.
     pub cpu_ns: u64,
+    /// Time in which the sampler took them, ns: an estimate.
+    pub sampler_ns: u64,
 }

@@ -138,9 +138,9 @@ pub struct Settings {
     /// memory and keeps nothing else of them. off: none [default: 50]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
-    /// Call stacks a second on each CPU, at most, within their part of the budget. dcpid walks
-    /// copies of up to 64 KiB of a thread's stack in its memory and keeps the frames alone. off:
-    /// none [default: 100]
+    /// Call stacks a second on each CPU, at most, within their part of the budget. They are walked
+    /// in the kernel; through code that was not met yet, in dcpid's memory from a copy of up to 16
+    /// KiB. Frames alone are kept. off: none [default: 500]
     #[arg(long, value_name = "RATE|off")]
     pub stacks: Option<String>,
     /// Times of threads on a CPU, blocked, and awake without CPU, and call stacks of their waits.

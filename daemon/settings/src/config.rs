@@ -394,13 +394,13 @@ fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
 
 /// Parses --stacks.
 fn stacks(text: Option<&str>) -> anyhow::Result<Option<f64>> {
-    let text = text.unwrap_or("100");
+    let text = text.unwrap_or("500");
     if text == "off" {
         return Ok(None);
     }
     let rate = text.strip_suffix("/s").unwrap_or(text).parse::<f64>().ok();
     rate.filter(|rate| (1.0..=1000.0).contains(rate)).map(Some).with_context(|| {
-        format!("--stacks {text}: must be from 1 to 1000 call stacks a second, such as 100, or off")
+        format!("--stacks {text}: must be from 1 to 1000 call stacks a second, such as 500, or off")
     })
 }
 

@@ -232,6 +232,16 @@ pub struct StacksStatus {
     /// Stacks that others of their user stand for, since that user's cost too much to walk all.
     #[serde(default)]
     pub thinned: u64,
+    /// Stacks of user code that the sampler has walked.
+    #[serde(default)]
+    pub by_sampler: u64,
+    /// Stacks that were copied and walked by an inspector, as the sampler did not know some code.
+    #[serde(default)]
+    pub by_inspector: u64,
+    /// Stacks that the sampler has walked otherwise than an inspector, where it was asked to
+    /// compare.
+    #[serde(default)]
+    pub differing: u64,
 }
 
 /// Call stacks of one program.

@@ -196,7 +196,8 @@ const FULL_STATUS: &str = r#"
 "stacks":{"rate_per_s":101.5,"taken":102,"dropped":103,"excluded":104,"whole":105,
 "cut":{"truncated":106},"frames":107,"bytes":108,"cpu_s":109.5,"ns_per_stack":110.5,
 "programs":[{"program":"bash","whole":111,"cut":{"refused":112}}],
-"python":121,"python_differs":122,"python_without":124,"thinned":125},
+"python":121,"python_differs":122,"python_without":124,"thinned":125,
+"by_sampler":126,"by_inspector":128,"differing":127},
 "waits":{"scale_s":0.03125,"pass_s":0.25,"seen":123,
 "switches_per_s":113.5,"taken":114,"lost":115,"threads":116,
 "wall_s":117.5,"on_s":118.5,"blocked_s":119.5,"runnable_s":120.5},
@@ -326,6 +327,9 @@ fn stacks() -> StacksStatus {
         python_differs: 122,
         python_without: 124,
         thinned: 125,
+        by_sampler: 126,
+        by_inspector: 128,
+        differing: 127,
     }
 }
 

@@ -15,12 +15,24 @@
 mod kernel_scopes;
 pub mod notice;
 mod python;
+mod rules;
+mod stacks;
 mod waits;
 
 pub use kernel_scopes::{KernelScope, KernelScopes};
 pub use python::{
     PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FRAMES_MAX, PYTHON_PROCESSES_MAX, PythonFrame,
     PythonLayout,
+};
+pub use rules::{
+    Extent, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges, FrameBase, LINE_RULES_MAX,
+    RULE_BLOCK_BYTES, RULE_LINE_BYTES, RULES_MAX, Rule, RuleKey, RuleWords, WALK_FRAMES_MAX,
+    WALK_WHOLE, WALK_WITHOUT_RULE,
+};
+pub use stacks::{
+    COMM_BYTES, STACK_COPY_BYTES, STACK_DATA_BYTES, STACK_KERNEL_BYTES, STACK_REGISTERS,
+    STACK_RING_BYTES, SharedCode, StackKind, StackRecord, StackRing, USER_HIDDEN, USER_NONE,
+    USER_REGISTERS, USER_RESUMED, USER_WALKED,
 };
 pub use waits::{
     ThreadState, WAIT_LINES, WAIT_PAYERS_MAX, WAIT_SAMPLES_MAX, WaitLine, WaitPass, WaitPayer,
@@ -261,146 +273,6 @@ pub struct SnapshotRing {
     pub reserved_too: [u32; 15],
 }
 
-/// Bytes of a CPU's ring of call stacks.
-pub const STACK_RING_BYTES: usize = 128 << 10;
-/// Most bytes of a thread's stack that are copied.
-pub const STACK_WINDOW_MAX: usize = 64 << 10;
-/// Bytes of one CPU in the map `STACK_DATA`: the ring, and room behind it for the record that
-/// begins at the ring's end.
-pub const STACK_DATA_BYTES: usize = STACK_RING_BYTES + STACK_WINDOW_MAX + 8192;
-/// Bytes of a [`StackRecord`]'s return addresses in the kernel, where it has any.
-pub const STACK_KERNEL_BYTES: usize = 1024;
-/// In [`StackRecord::user`]: nothing is known of user code.
-pub const USER_HIDDEN: u32 = 0;
-/// In [`StackRecord::user`]: `registers` are those of user code.
-pub const USER_REGISTERS: u32 = 1;
-/// In [`StackRecord::user`]: the thread executes kernel code only, as workers of io_uring do.
-pub const USER_NONE: u32 = 2;
-/// Numbers that thread names are hashed to, see [`name_number`].
-pub const STACK_CLASSES: usize = 4096;
-/// Bytes of a thread's name (`comm`), a zero byte at the end included (TASK_COMM_LEN,
-/// include/linux/sched.h).
-pub const COMM_BYTES: usize = 16;
-
-/// Registers of user code in a [`StackRecord`]: as many of the kernel's structure as the machine
-/// has.
-pub const STACK_REGISTERS: usize = 34;
-
-/// The fixed part of a call stack's record. Behind it are `python_frames` times a [`PythonFrame`],
-/// innermost first, then [`STACK_KERNEL_BYTES`] of return addresses in the kernel, innermost first,
-/// if `kernel_bytes` is not 0, and then the copy of the user stack.
-///
-/// Registers and stacks may hold secrets: they are wiped as soon as they are walked, and nothing
-/// writes them anywhere.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StackRecord {
-    /// Bytes of the whole record, a multiple of 8.
-    pub bytes: u32,
-    /// The number of a [`StackKind`].
-    pub kind: u32,
-    /// CLOCK_MONOTONIC, ns.
-    pub time_ns: u64,
-    /// Process and generation, as in [`Entry::space`]; never a program.
-    pub space: u32,
-    /// Thread, as the daemon's pid namespace names it; 0: it has no number there.
-    pub tid: u32,
-    /// Samples that the record stands for.
-    pub weight: u32,
-    /// [`USER_REGISTERS`] where `registers` are those of user code, or [`USER_NONE`].
-    pub user: u32,
-    /// Bytes of return addresses in the kernel.
-    pub kernel_bytes: u32,
-    /// Bytes of user stack.
-    pub stack_bytes: u32,
-    /// Name of the process's first thread.
-    pub command: [u8; COMM_BYTES],
-    /// Name of the thread.
-    pub name: [u8; COMM_BYTES],
-    /// Address of the first byte of the user stack.
-    pub begin: u64,
-    /// Thread, in the root namespace.
-    pub root_tid: u32,
-    /// Frames of CPython; [`PYTHON_FRAMES_MAX`]: there may be more.
-    pub python_frames: u32,
-    /// x86-64: `struct pt_regs` (arch/x86/include/asm/ptrace.h), 21 registers; arm64: `struct
-    /// user_pt_regs` (arch/arm64/include/uapi/asm/ptrace.h), 34.
-    pub registers: [u64; STACK_REGISTERS],
-}
-
-impl StackRecord {
-    /// All zeros: no stack.
-    pub const EMPTY: Self = Self {
-        bytes: 0,
-        kind: 0,
-        time_ns: 0,
-        space: 0,
-        tid: 0,
-        weight: 0,
-        user: 0,
-        kernel_bytes: 0,
-        stack_bytes: 0,
-        command: [0; COMM_BYTES],
-        name: [0; COMM_BYTES],
-        begin: 0,
-        root_tid: 0,
-        python_frames: 0,
-        registers: [0; STACK_REGISTERS],
-    };
-}
-
-/// The kinds of a [`StackRecord`].
-#[repr(u32)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StackKind {
-    /// A sample of a thread that runs.
-    Sample = 0,
-    /// A thread leaves its CPU at `time_ns`. `weight` is the inverse of the probability with which
-    /// the wait was chosen.
-    Wait = 1,
-    /// A thread whose wait was chosen is back on a CPU: `time_ns` is that of [`StackKind::Wait`],
-    /// `begin` the time in which it was blocked, and the first register that in which it was awake
-    /// without CPU, both in ns. `weight` is the wait's at its end: 1 where it was a long one.
-    WaitEnd = 2,
-    /// A thread whose wait was not chosen, and was a long one, is back on a CPU. As
-    /// [`StackKind::WaitEnd`], with the thread and its names, and without a stack.
-    LongWait = 3,
-    /// A thread that is blocked at `time_ns`, in a [`WaitSample`]. `weight` is the inverse of the
-    /// probability with which it was chosen among the waiting threads.
-    SeenBlocked = 4,
-    /// Likewise a thread that is awake without CPU.
-    SeenRunnable = 5,
-}
-
-/// The number of a thread's name in the map `STACK_WINDOWS`.
-#[must_use]
-pub fn name_number(name: &[u8; COMM_BYTES]) -> usize {
-    let ([low, high], []) = name.as_chunks::<8>() else { return 0 };
-    let (low, high) = (u64::from_ne_bytes(*low), u64::from_ne_bytes(*high));
-    let hash = low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ high.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
-    (hash >> 52) as usize
-}
-
-/// The ring of a CPU's call stacks. The positions are in bytes; they only grow, and wrap at 2^32.
-#[repr(C, align(64))]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StackRing {
-    /// Bytes written.
-    pub written: u32,
-    /// Records that found no room.
-    pub dropped: u32,
-    /// 1 while a record of a wait is being written: a sample that interrupts it is dropped.
-    pub is_busy: u32,
-    /// Waits of threads that found no [`WaitLine`], or whose line another thread took.
-    pub crowded: u32,
-    /// Fills the cache line that the sampler writes.
-    pub reserved: [u32; 12],
-    /// Bytes that the daemon has taken. The daemon alone writes this cache line.
-    pub taken: u32,
-    /// Fills the cache line that the daemon writes.
-    pub reserved_too: [u32; 15],
-}
-
 /// Samples of one half that were taken but not counted, by event number. A sample is seldom lost,
 /// so these counters are not in the CPU's page.
 #[repr(C)]
@@ -420,6 +292,11 @@ pub struct Library {
     pub len: u32,
     /// Number of the library, drawn like that of a program; 0: the process has mapped none yet.
     pub number: u32,
+}
+
+impl Library {
+    /// No mapping.
+    pub const NONE: Self = Self { start: 0, len: 0, number: 0 };
 }
 
 /// The sampler's state of a process, in one cache line. The programs at forks, execs and mappings
@@ -562,18 +439,10 @@ const _: () = {
             && offset_of!(CpuBlock, kernel_scopes) == 56
             && offset_of!(CpuBlock, table) == 64
     );
-    assert!(
-        size_of::<StackRecord>() == 360
-            && offset_of!(StackRecord, command) == 40
-            && offset_of!(StackRecord, begin) == 72
-            && offset_of!(StackRecord, registers) == 88
-    );
     assert!(size_of::<WaitLine>() == 64 && offset_of!(WaitLine, tid) == 48);
     assert!(offset_of!(WaitLine, owed) == 60);
-    assert!(size_of::<WaitSample>() == 1384 && size_of::<WaitPass>() == 16);
+    assert!(size_of::<WaitSample>() == 1440 && size_of::<WaitPass>() == 16);
     assert!(size_of::<WaitPayer>() == 8);
-    assert!(size_of::<StackRing>() == 128 && offset_of!(StackRing, taken) == 64);
-    assert!(STACK_DATA_BYTES.is_multiple_of(4096));
     assert!(
         size_of::<Snapshot>() == 416
             && offset_of!(Snapshot, registers) == 16
@@ -608,7 +477,24 @@ mod tests {
             ("SNAPSHOTS_PER_CPU", SNAPSHOTS_PER_CPU),
             ("STACK_REGISTERS", STACK_REGISTERS),
             ("STACK_KERNEL_BYTES", STACK_KERNEL_BYTES),
-            ("STACK_CLASSES", STACK_CLASSES),
+            ("USER_WALKED", USER_WALKED as usize),
+            ("USER_RESUMED", USER_RESUMED as usize),
+            ("RULES_MAX", RULES_MAX),
+            ("LINE_RULES_MAX", LINE_RULES_MAX),
+            ("RULE_LINE_BYTES", RULE_LINE_BYTES as usize),
+            ("RULE_BLOCK_BYTES", RULE_BLOCK_BYTES as usize),
+            ("FILE_RANGES_MAX", FILE_RANGES_MAX),
+            ("FILE_SPACES_MAX", FILE_SPACES_MAX),
+            ("WALK_FRAMES_MAX", WALK_FRAMES_MAX),
+            ("WALK_WITHOUT_RULE", WALK_WITHOUT_RULE as usize),
+            ("WALK_WHOLE", WALK_WHOLE as usize),
+            ("RULE_FROM_SP", rules::FROM_SP as usize),
+            ("RULE_FROM_FP", rules::FROM_FP as usize),
+            ("RULE_THROUGH_FP", rules::THROUGH_FP as usize),
+            ("RULE_FRAME_POINTER", rules::FRAME_POINTER as usize),
+            ("RULE_SIGNAL", rules::SIGNAL as usize),
+            ("RULE_END", rules::END as usize),
+            ("RULE_OTHER", rules::OTHER as usize),
             ("COMM_BYTES", COMM_BYTES),
             ("PYTHON_FRAMES_MAX", PYTHON_FRAMES_MAX),
             ("PYTHON_BLOCK_MAX", PYTHON_BLOCK_MAX),

@@ -43,3 +43,4 @@ mod python;
 mod stacks;
 mod timed;
 mod traces;
+mod walked;

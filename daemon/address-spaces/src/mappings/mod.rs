@@ -264,6 +264,18 @@ impl Mappings {
         self.programs.find(program, distance)
     }
 
+    /// Whether what is mapped here at an address is the code that is counted at this distance under
+    /// the number: the same byte of the same file.
+    pub fn is_code_of(&self, (number, distance): (u32, u64), here: &Mapping, address: u64) -> bool {
+        let Ok((known, _)) = self.programs.find(number, distance) else { return false };
+        let is_same_file =
+            Arc::ptr_eq(&here.file, &known.file) || here.file.is_same_build(&known.file);
+        let offset = |mapping: &Mapping, at: u64| {
+            mapping.file_offset.wrapping_add(at.wrapping_sub(mapping.start))
+        };
+        is_same_file && offset(here, address) == offset(&known, distance)
+    }
+
     /// Like [`Self::find`], but uses only known mappings and does not read /proc for an unknown
     /// process. Snapshots are also looked at between drains; /proc would then show a later state
     /// than the samples that still wait for their drain.

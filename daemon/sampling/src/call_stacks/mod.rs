@@ -1,5 +1,7 @@
-//! Call stacks: registers and a copy of part of the stack at some of the samples, walked by an
-//! inspector (`daemon/inspect/src/stack_walks.rs`).
+//! Call stacks at some of the samples. The sampler walks most of them by rules of frames. The
+//! others have registers and a copy of part of the stack, and are walked by an inspector
+//! (`daemon/inspect/src/stack_walks.rs`), which tells the rules that it met: the sampler is given
+//! them ([`CallStacks::take_rules`]).
 //!
 //! The walk needs what the process had mapped, which the records of mappings tell. So a look takes
 //! the stacks first and applies the records second, and gives each stack the map of its process as
@@ -9,21 +11,24 @@
 //! Registers and stacks are private to their processes. They stay in the memory of this process and
 //! of an inspector, are wiped once they are walked, and are written nowhere.
 
+mod answers;
 mod charges;
 mod outcomes;
 mod placed;
 pub mod pythons;
 mod registers;
+mod rules;
 mod walked;
-pub mod windows;
 
 pub use outcomes::{Outcomes, Totals};
 pub use walked::WalkedStack;
 
+use crate::sample_source::Order;
 use crate::walk_cost::WalkCost;
 use abi::{Entry, PythonLayout, Space, StackKind, StackRecord};
 use address_spaces::mappings::{Mappings, Window};
 use address_spaces::users::Payer;
+use answers::{asks, cut_of, differs, walked, without_answer};
 use charges::Charges;
 use inspect::pool::Inspectors;
 use inspect::questions::{SampledStack, Unwind, Unwound, UnwoundStack};
@@ -32,7 +37,8 @@ use kernel::{RawStack, StacksTaken};
 use model::Cut;
 use placed::{PlacedStack, mapped_code, own_program, placed, program_of};
 use pythons::{Looks, Marked};
-use registers::{dwarf_registers, is_walked};
+use registers::dwarf_registers;
+use rules::{LearntRules, Rules};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -40,15 +46,20 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
-use unwind::End;
-use windows::Windows;
 
-/// Most stacks that are held between two looks, with up to 64 KiB each; further ones are dropped.
-/// A CPU's ring has room for fewer than this many of 1 KiB.
+/// Most stacks that are held between two looks; further ones are dropped. A CPU's ring has room for
+/// 300 of the smallest.
 const HELD_MAX: usize = 1024;
-/// Most bytes of stacks that are held between two looks, or wait for the walker.
+/// Most bytes of copies that are held between two looks, or wait for the walker. Further stacks
+/// lose theirs, and keep the frames that the sampler has walked: dropping them would make deep
+/// stacks seem rarer than they are.
 const HELD_BYTES_MAX: usize = 8 << 20;
-/// Batches that wait for the walker; further ones are dropped.
+/// Time in which the sampler takes a stack without its user frames, walks one of these, and copies
+/// a stack, in ns: by the kernel's statistics of BPF programs, on a virtual machine.
+const TAKE_NS: u64 = 2000;
+const FRAME_NS: u64 = 500;
+const COPY_NS: u64 = 5000;
+/// Batches that wait for the walker; stacks of further ones keep the frames that are known.
 const QUEUE: usize = 4;
 /// Longest time that stacks wait for others to be walked with: a question to an inspector costs as
 /// much as walking several stacks of one process.
@@ -74,8 +85,11 @@ const MAPPED_MAX: usize = 4096;
 #[derive(Default)]
 struct Batch {
     stacks: Vec<WalkedStack>,
-    /// Number of the thread's name, bytes needed, and whether the window cut the stack.
-    needed: Vec<(usize, u64, bool)>,
+    /// Rules of frames that were met.
+    rules: Vec<LearntRules>,
+    /// Stacks that the inspector has walked, and those that the sampler has walked otherwise.
+    by_inspector: u64,
+    differing: u64,
     /// Address spaces in which frames of Python were found, and where.
     pythons: Vec<(u32, PythonLayout, Payer)>,
     /// Stacks whose frames of Python do not fit the native ones.
@@ -104,9 +118,11 @@ pub struct CallStacks {
     pub crowded: u64,
     inspectors: Inspectors,
     thread: Option<Thread>,
-    windows: Windows,
-    /// Changes of windows that are not yet passed on to the sampler.
-    changes: BTreeMap<usize, u8>,
+    /// Stacks of batches that found no room.
+    unwalked: Vec<WalkedStack>,
+    rules: Rules,
+    /// Rules that are not yet passed on to the sampler.
+    learnt: Vec<LearntRules>,
     /// Processes whose frames of Python the sampler copies.
     marked: Marked,
     /// Changes of these that are not yet passed on to the sampler.
@@ -133,8 +149,9 @@ impl CallStacks {
             crowded: 0,
             inspectors,
             thread: None,
-            windows: Windows::default(),
-            changes: BTreeMap::new(),
+            unwalked: Vec::new(),
+            rules: Rules::default(),
+            learnt: Vec::new(),
             marked: Marked::default(),
             pythons: Vec::new(),
             look_within: LOOK_WITHIN.1,
@@ -164,15 +181,17 @@ impl CallStacks {
         self.ends.extend(self.held.extract_if(before.., is_end).map(|raw| raw.record));
         let new = self.held.get(before..).unwrap_or_default();
         self.totals.taken += new.len() as u64;
+        self.totals.sampler_frames += new.iter().map(|stack| stack.user.len() as u64).sum::<u64>();
         self.totals.bytes += new.iter().map(|stack| stack.stack.len() as u64).sum::<u64>();
-        let mut bytes = 0;
-        let mut fits = |stack: &RawStack| {
-            bytes += stack.stack.len() + size_of_val(stack.python.as_slice());
-            bytes <= HELD_BYTES_MAX
-        };
-        let fitting = self.held.iter().take(HELD_MAX).take_while(|stack| fits(stack)).count();
-        let dropped = self.held.split_off(fitting);
+        let dropped = self.held.split_off(self.held.len().min(HELD_MAX));
         self.drop(dropped.into_iter().map(|raw| raw.record));
+        let mut bytes = 0;
+        for stack in &mut self.held {
+            bytes += stack.stack.len();
+            if bytes > HELD_BYTES_MAX {
+                stack.lose_copy();
+            }
+        }
     }
 
     /// Longest time until the rings should be looked at again.
@@ -244,7 +263,7 @@ impl CallStacks {
                 Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) => refused,
             },
         };
-        self.drop(refused.into_iter().map(|stack| stack.raw.record));
+        self.unwalked.extend(refused.into_iter().map(|job| without_answer(job, Arc::default())));
     }
 
     /// The frames of a wait that was seen: those in the kernel, and the user code that called it.
@@ -288,9 +307,8 @@ impl CallStacks {
     /// The stacks that were walked since the last call. A drain waits for those that are about to
     /// be.
     pub fn take_walked(&mut self, is_drain: bool) -> Vec<WalkedStack> {
-        let mut walked = Vec::new();
-        let Some(thread) = &mut self.thread else { return walked };
-        while thread.outstanding > 0 {
+        let mut walked = std::mem::take(&mut self.unwalked);
+        while let Some(thread) = self.thread.as_mut().filter(|thread| thread.outstanding > 0) {
             let batch = match is_drain && thread.outstanding == 1 {
                 true => thread.done.recv_timeout(PATIENCE).ok(),
                 false => thread.done.try_recv().ok(),
@@ -298,11 +316,9 @@ impl CallStacks {
             let Some(batch) = batch else { break };
             thread.outstanding -= 1;
             self.totals.cpu_ns += batch.cpu_ns;
-            for (name, bytes, is_cut) in batch.needed {
-                if let Some(class) = self.windows.note(name, bytes, is_cut) {
-                    self.changes.insert(name, class);
-                }
-            }
+            self.learnt.extend(batch.rules);
+            self.totals.by_inspector += batch.by_inspector;
+            self.totals.differing += batch.differing;
             walked.extend(batch.stacks);
             self.totals.python_differs += batch.python_differs;
             for (space, layout, payer) in batch.pythons {
@@ -313,6 +329,7 @@ impl CallStacks {
             }
         }
         for stack in &walked {
+            self.totals.by_sampler += u64::from(stack.record.user == abi::USER_WALKED);
             self.totals.python += u64::from(!stack.python.is_empty());
             self.totals.frames += (stack.user.len() + stack.kernel.len()) as u64;
             self.totals.outcomes.count(stack.cut);
@@ -326,9 +343,11 @@ impl CallStacks {
         walked
     }
 
-    /// Numbers of names, and the classes of their windows, that changed.
-    pub fn take_windows(&mut self) -> BTreeMap<usize, u8> {
-        std::mem::take(&mut self.changes)
+    /// Orders by which the sampler has the rules of frames that were learnt since the last call.
+    pub fn take_rules(&mut self, mappings: &Mappings) -> Vec<Order> {
+        let learnt = std::mem::take(&mut self.learnt);
+        let now = Instant::now();
+        learnt.iter().flat_map(|learnt| self.rules.orders(learnt, mappings, now)).collect()
     }
 
     /// Address spaces for which the sampler should start or stop copying Python frames.
@@ -361,7 +380,9 @@ impl CallStacks {
     /// The cost of all walks so far. Stacks that others stand for cost nothing.
     pub fn walk_cost(&self) -> WalkCost {
         let walked = self.totals.outcomes.all() + self.totals.thinned;
-        WalkCost { walked, cpu_ns: self.totals.cpu_ns }
+        let Totals { by_inspector, sampler_frames, .. } = self.totals;
+        let sampler_ns = walked * TAKE_NS + sampler_frames * FRAME_NS + by_inspector * COPY_NS;
+        WalkCost { walked, cpu_ns: self.totals.cpu_ns, sampler_ns }
     }
 }
 
@@ -465,106 +486,55 @@ fn walk_space(
 ) {
     let pid = jobs.first().map_or(0, |job| process_of(&job.raw.record).0);
     let payer = jobs.first().map_or(Payer::Unknown, |job| job.payer);
-    let with_user = |job: &PlacedStack| {
-        let record = &job.raw.record;
-        record.user == abi::USER_REGISTERS && is_walked(record) && job.space.is_some()
-    };
+    let first = jobs.iter().find_map(|job| Some((job.space.as_ref()?, job.program.as_ref())));
+    let now = Instant::now();
+    let looks_for_python = first.is_some_and(|((map, _), _)| looks.wants(space, map, now));
     let mut end = 0;
     let stacks: Vec<SampledStack> = jobs
         .iter()
-        .filter(|job| with_user(job))
-        .map(|job| {
+        .filter_map(|job| Some((job, asks(job)?)))
+        .map(|(job, to_walk)| {
             let (at, stack) = (end, job.raw.stack.as_slice());
             let len = if copies.write(at, stack) { stack.len() } else { 0 };
             end += len as u64;
             let registers = dwarf_registers(&job.raw.record);
             let python = &job.raw.python;
             let python = python.iter().map(|it| [it.code, it.instruction, it.flags]).collect();
-            let begin = job.raw.record.begin;
-            SampledStack { registers, begin, at, len: len as u32, python }
+            let (begin, walked) = (job.raw.record.begin, job.raw.user.clone());
+            SampledStack { registers, begin, at, len: len as u32, walked, to_walk, python }
         })
         .collect();
-    let lengths: Vec<u64> = stacks.iter().map(|stack| u64::from(stack.len)).collect();
-    let first = jobs.iter().find_map(|job| Some((job.space.as_ref()?, job.program.as_ref())));
-    let now = Instant::now();
-    let looks_for_python = first.is_some_and(|((map, _), _)| looks.wants(space, map, now));
-    let unwound = match (first, stacks.is_empty()) {
-        (Some(((map, _), program)), false) => {
+    let unwound = match first {
+        Some(((map, _), program)) if !stacks.is_empty() || looks_for_python => {
             let (map, copies) = (mapped_code(pid, map, program), copies.named());
             inspectors.ask(Unwind { pid, space, map, looks_for_python, copies, stacks })
         }
         _ => None,
     };
     copies.wipe(end);
-    let Unwound { stacks, functions, python } = unwound.unwrap_or_default();
+    let Unwound { stacks, functions, python, rules } = unwound.unwrap_or_default();
     if looks_for_python {
         tracing::debug!(pid, ?python, "looked for Python");
         let layout = looks.note(space, python, now);
         batch.pythons.extend(layout.map(|layout| (space, layout, payer)));
     }
+    batch.rules.extend(LearntRules::of(&jobs, rules));
     let functions = Arc::new(functions);
-    let (mut stacks, mut lengths) = (stacks.into_iter(), lengths.into_iter());
-    for mut job in jobs {
-        let asked = with_user(&job);
-        let walked = if asked { stacks.next() } else { None };
-        let length = if asked { lengths.next() } else { None };
-        if let (Some(walked), Some(length)) = (&walked, length) {
-            note_needed(&job.raw.record, walked, length, batch);
-        }
-        let user_is_known = job.raw.record.user == abi::USER_REGISTERS;
-        let mut python = Vec::new();
-        let (user, cut) = match walked {
-            Some(UnwoundStack { addresses, end, python: runs, python_differs, .. }) => {
-                python = runs;
-                batch.python_differs += u64::from(python_differs);
-                (addresses, cut_of(end))
-            }
-            None if user_is_known => {
-                let pc = dwarf_registers(&job.raw.record).last().copied();
-                let is_walked = is_walked(&job.raw.record);
-                let cut = if is_walked { Cut::NotAnswered } else { Cut::NoUnwindInfo };
-                (pc.into_iter().collect(), Some(cut))
-            }
-            // Threads of the kernel and its workers have no user code.
-            None if job.raw.record.user == abi::USER_NONE => (Vec::new(), None),
-            None if job.space.is_none() && pid_has_no_memory(&job.raw.record) => (Vec::new(), None),
-            None => (Vec::new(), Some(Cut::NoRegisters)),
+    let mut stacks = stacks.into_iter();
+    for job in jobs {
+        let answer = asks(&job).and_then(|_| stacks.next());
+        let Some(answer) = answer else {
+            batch.stacks.push(without_answer(job, functions.clone()));
+            continue;
         };
-        let kernel = std::mem::take(&mut job.raw.kernel);
-        job.raw.wipe();
-        let (record, space) = (job.raw.record, job.space.take());
-        let functions = functions.clone();
-        batch.stacks.push(WalkedStack { record, kernel, user, python, functions, cut, space });
+        let UnwoundStack { mut addresses, end, python, python_differs } = answer;
+        batch.python_differs += u64::from(python_differs);
+        batch.by_inspector += u64::from(job.raw.record.user != abi::USER_WALKED);
+        batch.differing += u64::from(differs(&job, &addresses, end));
+        // A stack that found no room for its copy has the frames that the sampler has walked.
+        if addresses.len() < job.raw.user.len() && python.is_empty() {
+            addresses.clone_from(&job.raw.user);
+        }
+        batch.stacks.push(walked(job, addresses, cut_of(end), (python, functions.clone())));
     }
-}
-
-/// Whether the record is of a thread of the kernel, which has no address space.
-fn pid_has_no_memory(record: &StackRecord) -> bool {
-    record.kernel_bytes > 0 && record.user == abi::USER_HIDDEN
-}
-
-fn note_needed(record: &StackRecord, walked: &UnwoundStack, length: u64, batch: &mut Batch) {
-    let is_cut = End::ALL.get(usize::from(walked.end)) == Some(&End::Window);
-    // A cut stack needs the window after this one, or, where its end is a gap, the one that has the
-    // word that was missed.
-    let bytes = match is_cut {
-        true => length.max(walked.used_bytes.checked_next_power_of_two().unwrap_or(0) / 2),
-        false => walked.used_bytes.min(length),
-    };
-    batch.needed.push((abi::name_number(&record.name), bytes, is_cut));
-}
-
-/// Why the first frames are not known, by the place of a walk's end in [`End::ALL`].
-fn cut_of(end: u8) -> Option<Cut> {
-    Some(match End::ALL.get(usize::from(end)) {
-        Some(End::Whole) => return None,
-        Some(End::Window) => Cut::Truncated,
-        Some(End::NoUnwindInfo) => Cut::NoUnwindInfo,
-        Some(End::Generated) => Cut::Generated,
-        Some(End::Refused) => Cut::Refused,
-        Some(End::Unreadable) | None => Cut::Unreadable,
-        Some(End::TooDeep) => Cut::TooDeep,
-        Some(End::Loop) => Cut::Loop,
-        Some(End::Costly) => Cut::Costly,
-    })
 }

@@ -7,7 +7,7 @@ use model::Cut;
 pub struct Totals {
     /// Stacks taken.
     pub taken: u64,
-    /// Stacks dropped because the sampler's ring, this buffer or the walker's queue was full.
+    /// Stacks dropped because the sampler's ring or this buffer was full.
     pub dropped: u64,
     /// Stacks of processes that are left out.
     pub excluded: u64,
@@ -15,6 +15,14 @@ pub struct Totals {
     pub thinned: u64,
     /// Stacks that were walked.
     pub outcomes: Outcomes,
+    /// Stacks that the sampler has walked to their end.
+    pub by_sampler: u64,
+    /// Stacks that an inspector has walked, wholly or from where the sampler had no rule on.
+    pub by_inspector: u64,
+    /// Frames of user code that it has walked.
+    pub sampler_frames: u64,
+    /// Stacks that it has walked otherwise than an inspector, where both did.
+    pub differing: u64,
     /// Frames of all stacks.
     pub frames: u64,
     /// Bytes of stacks copied.

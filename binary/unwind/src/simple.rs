@@ -1,0 +1,271 @@
+//! Rules of frames in their simplest form, for a walker that knows only the stack pointer, the
+//! frame pointer and, in arm64's innermost frame, the link register: the sampler in the kernel
+//! (`ebpf/src/walk.h`).
+
+use crate::frame::End;
+use crate::prologue::Record;
+use crate::registers::Machine;
+use crate::rule::{Cfa, Rule, Saved, StackPointer};
+
+/// Bytes of code that [`code_check`] is of.
+pub const CHECKED_BYTES: usize = 16;
+/// How many of them are before [`Learnt::address`].
+pub const CHECKED_BEFORE: u64 = 7;
+
+/// Bytes of a line of code, and of a block, which begin at a multiple of that. Their rules are
+/// learnt together: the frames of a large program are at new instructions all the time.
+pub const LINE_BYTES: u64 = 64;
+/// See [`LINE_BYTES`].
+pub const BLOCK_BYTES: u64 = 1024;
+
+/// Most rules of a line: prologues have one for each register that they save.
+pub const LINE_RULES_MAX: usize = 4;
+
+/// What a frame's canonical frame address (CFA) is computed from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// The stack pointer.
+    StackPointer,
+    /// The frame pointer.
+    FramePointer,
+    /// The CFA is in memory, at a distance from the frame pointer, and the caller's frame pointer
+    /// is where the frame pointer points. So do procedures that align their stack (gcc).
+    ThroughFramePointer,
+}
+
+/// The way from a frame to its caller.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum FrameRule {
+    /// By the CFA, which is the caller's stack pointer.
+    Row {
+        /// Where the CFA comes from.
+        base: Base,
+        /// Distance of the CFA, or of the word that has it, from `base`, in bytes.
+        distance: i64,
+        /// Bytes from the return address to the CFA; 0: it is in the link register.
+        return_below: u16,
+        /// Bytes from the caller's frame pointer to the CFA; 0: it is in its register still.
+        frame_below: u16,
+    },
+    /// The frame pointer points to the caller's, and the return address is behind that.
+    FramePointer,
+    /// The stack pointer points to the kernel's frame of a signal.
+    Signal,
+    /// There is no caller, or none that can be found.
+    End(End),
+    /// The simple walker cannot leave the frame.
+    Other,
+}
+
+/// The frames that a rule holds for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Extent {
+    /// Those that called, with this return address, less one.
+    Call,
+    /// Those that execute this instruction next.
+    Next,
+    /// All in the [`LINE_BYTES`] from here on. Return addresses there follow a call.
+    Line,
+    /// The same of [`BLOCK_BYTES`], which have one rule.
+    Block,
+}
+
+/// The rule of a place in the code that a walk has met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Learnt {
+    /// The place.
+    pub address: u64,
+    /// What the rule holds for there.
+    pub extent: Extent,
+    /// The rule.
+    pub rule: FrameRule,
+    /// Further rules of a line, each with the first byte from which on it holds. After
+    /// [`LINE_RULES_MAX`] rules the last one is [`FrameRule::Other`].
+    pub then: Vec<(u8, FrameRule)>,
+    /// [`code_check`] of the code from [`CHECKED_BEFORE`] bytes before `address` on; of lines and
+    /// blocks from `address` on.
+    pub check: u16,
+    /// Whether the rule follows from the file alone, and so holds in every process that maps it.
+    pub is_of_file: bool,
+}
+
+impl Learnt {
+    /// Whether this is the rule of that place of a line or block.
+    pub(crate) fn says(&self, address: u64, rule: FrameRule) -> bool {
+        let bytes = if self.extent == Extent::Line { LINE_BYTES } else { BLOCK_BYTES };
+        let into = address.wrapping_sub(self.address);
+        let begun = self.then.iter().rev().find(|(begin, _)| u64::from(*begin) <= into);
+        into < bytes && begun.map_or(self.rule, |(_, rule)| *rule) == rule
+    }
+}
+
+/// A number for the code around a place; its twin is in `ebpf/src/walk.h`.
+pub fn code_check(code: &[u8; CHECKED_BYTES]) -> u16 {
+    let ([low, high], []) = code.as_chunks::<8>() else { return 0 };
+    let (low, high) = (u64::from_le_bytes(*low), u64::from_le_bytes(*high));
+    let mixed = low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ high.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    (mixed >> 48) as u16
+}
+
+/// The rule of a table's row for the instruction at `address`, in the process's terms.
+pub fn of_row(rule: &Rule, machine: Machine, address: u64, is_exact: bool) -> FrameRule {
+    if rule.return_address == Some(Saved::Undefined) {
+        return FrameRule::End(End::Whole);
+    }
+    if rule.saved.iter().any(|(number, _)| *number == machine.stack_pointer()) && !rule.is_signal {
+        return FrameRule::End(End::Refused);
+    }
+    row(rule, machine, address, is_exact).unwrap_or(FrameRule::Other)
+}
+
+fn row(rule: &Rule, machine: Machine, address: u64, is_exact: bool) -> Option<FrameRule> {
+    // Whether a kept stack pointer is on the same stack depends on its value.
+    if rule.is_signal || rule.stack_pointer == StackPointer::Kept {
+        return None;
+    }
+    let return_below = match (&rule.return_address, machine) {
+        (Some(Saved::At(distance)), _) => below(*distance)?,
+        (None | Some(Saved::Same), Machine::Aarch64) => 0,
+        _ => return None,
+    };
+    let frame_pointer = machine.frame_pointer();
+    let saved = rule.saved.iter().find(|(number, _)| *number == frame_pointer);
+    let saved = saved.map(|(_, saved)| saved);
+    let (base, distance) = match &rule.cfa {
+        Cfa::Register(number, distance) if *number == machine.stack_pointer() => {
+            (Base::StackPointer, *distance)
+        }
+        Cfa::Register(number, distance) if *number == frame_pointer => {
+            (Base::FramePointer, *distance)
+        }
+        Cfa::Register(..) => return None,
+        Cfa::Expression(code) => match through_frame_pointer(code) {
+            // Behind `leave` the table may not say that the frame pointer is restored.
+            Some(distance) if !is_exact && is_at_frame_pointer(saved) => {
+                (Base::ThroughFramePointer, distance)
+            }
+            Some(_) => return None,
+            None => (Base::StackPointer, stub_distance(code, address).filter(|_| is_exact)?),
+        },
+    };
+    let frame_below = match saved {
+        _ if base == Base::ThroughFramePointer => 0,
+        None | Some(Saved::Same) => 0,
+        Some(Saved::At(distance)) => below(*distance)?,
+        Some(_) => return None,
+    };
+    let is_short = distance % 8 == 0 && distance.unsigned_abs() < 1 << 21;
+    is_short.then_some(FrameRule::Row { base, distance, return_below, frame_below })
+}
+
+/// The rule of a frame record that `record` leads to.
+pub fn of_record(record: Record, machine: Machine) -> FrameRule {
+    let (distance, return_below, frame_below) = match (record, machine) {
+        (Record::FramePointer, _) => return FrameRule::FramePointer,
+        (Record::StackPointer, Machine::X86_64) => (16, 8, 16),
+        (Record::None, Machine::X86_64) => (8, 8, 0),
+        (Record::None, Machine::Aarch64) => (0, 0, 0),
+        _ => return FrameRule::Other,
+    };
+    FrameRule::Row { base: Base::StackPointer, distance, return_below, frame_below }
+}
+
+/// Bytes below the CFA of a word at this distance from it.
+fn below(distance: i64) -> Option<u16> {
+    let below = u16::try_from(-distance).ok()?;
+    (below > 0 && below % 8 == 0 && below < 8 << 10).then_some(below)
+}
+
+/// The distance of `DW_OP_breg6 distance; DW_OP_deref`, if the expression is that.
+fn through_frame_pointer(code: &[u8]) -> Option<i64> {
+    match *code {
+        // One byte of a signed LEB128 number.
+        [0x76, distance, 0x06] if distance < 0x80 => Some(i64::from((distance << 1) as i8 >> 1)),
+        _ => None,
+    }
+}
+
+/// Whether the caller's frame pointer is where the frame pointer points (`DW_OP_breg6 0`).
+fn is_at_frame_pointer(saved: Option<&Saved>) -> bool {
+    matches!(saved, Some(Saved::AtExpression(code)) if **code == [0x76, 0])
+}
+
+/// The distance of the CFA from the stack pointer in a stub of a procedure linkage table, by the
+/// expression of GNU ld: `rsp + 8 + ((rip & 15) >= N) * 8`.
+fn stub_distance(code: &[u8], address: u64) -> Option<i64> {
+    match *code {
+        [0x77, 8, 0x80, 0, 0x3f, 0x1a, n @ 0x30..=0x3f, 0x2a, 0x33, 0x24, 0x22] => {
+            Some(8 + 8 * i64::from(address & 15 >= u64::from(n - 0x30)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(cfa: Cfa, saved: &[(u8, Saved)]) -> Rule {
+        Rule {
+            cfa,
+            return_address: Some(Saved::At(-8)),
+            saved: saved.into(),
+            is_signal: false,
+            stack_pointer: StackPointer::Followed,
+        }
+    }
+
+    fn said(rule: &Rule, address: u64, is_exact: bool) -> Option<(Base, i64, u16, u16)> {
+        match of_row(rule, Machine::X86_64, address, is_exact) {
+            FrameRule::Row { base, distance, return_below, frame_below } => {
+                Some((base, distance, return_below, frame_below))
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn rows_of_compilers_are_said() {
+        let plain = rule(Cfa::Register(7, 48), &[(3, Saved::At(-24)), (6, Saved::At(-16))]);
+        assert_eq!(said(&plain, 0, false), Some((Base::StackPointer, 48, 8, 16)));
+        let framed = rule(Cfa::Register(6, 16), &[(6, Saved::At(-16))]);
+        assert_eq!(said(&framed, 0, true), Some((Base::FramePointer, 16, 8, 16)));
+        let large = rule(Cfa::Register(7, 300 << 10), &[]);
+        assert_eq!(said(&large, 0, false), Some((Base::StackPointer, 300 << 10, 8, 0)));
+        let aligned = rule(
+            Cfa::Expression([0x76, 0x78, 0x06].into()),
+            &[(6, Saved::AtExpression([0x76, 0].into()))],
+        );
+        assert_eq!(said(&aligned, 0, false), Some((Base::ThroughFramePointer, -8, 8, 0)));
+        let stub = [0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22];
+        let stub = rule(Cfa::Expression(stub.into()), &[]);
+        assert_eq!(said(&stub, 0x1006, true), Some((Base::StackPointer, 8, 8, 0)));
+        assert_eq!(said(&stub, 0x100b, true), Some((Base::StackPointer, 16, 8, 0)));
+        let first = Rule { return_address: Some(Saved::Undefined), ..rule(plain.cfa.clone(), &[]) };
+        let end = of_row(&first, Machine::X86_64, 0, false);
+        assert_eq!(end, FrameRule::End(End::Whole));
+    }
+
+    #[test]
+    fn what_needs_more_is_not_said() {
+        let aligned = rule(
+            Cfa::Expression([0x76, 0x78, 0x06].into()),
+            &[(6, Saved::AtExpression([0x76, 0].into()))],
+        );
+        for (rule, is_exact) in [
+            (rule(Cfa::Register(10, 8), &[]), false),
+            (rule(Cfa::Register(7, 12), &[]), false),
+            (rule(Cfa::Register(7, 4 << 20), &[]), false),
+            (rule(Cfa::Register(7, 16), &[(6, Saved::Undefined)]), false),
+            (rule(Cfa::Register(7, 16), &[(6, Saved::At(-9000))]), false),
+            (rule(Cfa::Register(7, 16), &[(6, Saved::At(8))]), false),
+            (rule(Cfa::Register(7, 16), &[(6, Saved::AtExpression([0x76, 8].into()))]), false),
+            (rule(Cfa::Expression([0x77, 8].into()), &[]), true),
+            (Rule { stack_pointer: StackPointer::Kept, ..rule(Cfa::Register(6, 16), &[]) }, false),
+            (aligned, true),
+        ] {
+            let said = of_row(&rule, Machine::X86_64, 0, is_exact);
+            assert_eq!(said, FrameRule::Other, "{rule:?}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Rules of frames that walks have met, as inspectors tell them.
+
+use abi::{Extent, FrameBase, Rule, RuleWords};
+use serde::{Deserialize, Serialize};
+use unwind::{Base, End, FrameRule, Learnt};
+
+/// A rule of frames at one place of the process's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearntRule {
+    /// Address, as in [`unwind::Learnt::address`].
+    pub address: u64,
+    /// As [`unwind::Learnt::extent`].
+    #[serde(with = "Extents")]
+    pub extent: Extent,
+    /// As [`unwind::Learnt::is_of_file`].
+    pub is_of_file: bool,
+    /// The rule, and those of the rest of a line.
+    pub words: RuleWords,
+}
+
+/// The kinds of an [`Extent`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Extent")]
+enum Extents {
+    Call,
+    Next,
+    Line,
+    Block,
+}
+
+/// The rules in the form that the sampler reads; None where they tell it nothing.
+pub(crate) fn said(learnt: &Learnt) -> Option<LearntRule> {
+    let Learnt { address, extent, rule, ref then, check, is_of_file } = *learnt;
+    if rule == FrameRule::Other && then.is_empty() {
+        return None;
+    }
+    let extent = match extent {
+        unwind::Extent::Call => Extent::Call,
+        unwind::Extent::Next => Extent::Next,
+        unwind::Extent::Line => Extent::Line,
+        unwind::Extent::Block => Extent::Block,
+    };
+    let mut words = RuleWords::default();
+    let all = std::iter::once((check, rule))
+        .chain(then.iter().map(|(begin, rule)| (u16::from(*begin), *rule)));
+    words.iter_mut().zip(all).for_each(|(word, (above, rule))| *word = short(rule).word(above));
+    Some(LearntRule { address, extent, is_of_file, words })
+}
+
+fn short(rule: FrameRule) -> Rule {
+    let row = match rule {
+        FrameRule::Row { base, distance, return_below, frame_below } => {
+            let base = match base {
+                Base::StackPointer => FrameBase::StackPointer,
+                Base::FramePointer => FrameBase::FramePointer,
+                Base::ThroughFramePointer => FrameBase::ThroughFramePointer,
+            };
+            Rule::row(base, distance, return_below, frame_below)
+        }
+        FrameRule::FramePointer => Some(Rule::FRAME_POINTER),
+        FrameRule::Signal => Some(Rule::SIGNAL),
+        FrameRule::End(end) => {
+            let place = End::ALL.iter().position(|known| *known == end).unwrap_or_default();
+            Some(Rule::end(u8::try_from(place + 1).unwrap_or_default()))
+        }
+        FrameRule::Other => None,
+    };
+    row.unwrap_or(Rule::OTHER)
+}
