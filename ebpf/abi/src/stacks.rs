@@ -168,7 +168,7 @@ pub struct StackRing {
     pub dropped: u32,
     /// 1 while a record of a wait is being written: a sample that interrupts it is dropped.
     pub is_busy: u32,
-    /// Waits of threads that found no [`WaitLine`], or whose line another thread took.
+    /// Waits of threads that found no [`crate::WaitLine`], or whose line another thread took.
     pub crowded: u32,
     /// Fills the cache line that the sampler writes.
     pub reserved: [u32; 12],
