@@ -173,7 +173,7 @@ __attribute__((noinline)) u64 find_rule_of(u32 cpu, u64 at, u64 extent)
 	return rule_in(walk, at, extent, code);
 }
 
-/* The rule of the line or the block that `at` is in; RULE_OTHER: none. */
+/* The rule that was learnt for the line or the block of code around `at`; RULE_OTHER: none. */
 INLINE u64 find_rule_around(u32 cpu, u64 at)
 {
 	u64 rule = find_rule_of(cpu, at, RULE_LINE);
@@ -216,7 +216,7 @@ INLINE int set_frame_key(struct walk *walk, u64 at)
 	return 0;
 }
 
-/* The place of walk->key in the cache. */
+/* The entry of the CPU's cache that may have the rule for walk->key. */
 INLINE struct cached_rule *cached(struct walk *walk)
 {
 	u64 hash = (walk->key.place ^ (u64)walk->key.space << 20) * 0x9e3779b97f4a7c15ull;

@@ -1,5 +1,5 @@
-/* Stacks that no copy of a stack holds: frames of 20 KiB, one of 300 KiB, and 600 small ones, with
- * frames of signals, and of a procedure that aligns its stack. Argument: seconds. */
+/* Has stacks too large to copy: frames of 20 KiB, one of 300 KiB and 600 small ones, in part below
+ * a signal handler, with a procedure that aligns its stack. Runs for the given number of seconds. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

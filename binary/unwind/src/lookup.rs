@@ -431,14 +431,12 @@ impl Lookup {
 
     /// The simplest form of a rule that holds at calls as well as elsewhere.
     fn simple(&self, rule: u32, place: Place) -> FrameRule {
-        match self.rules.rule(rule) {
-            Some(Rule {
-                stack_pointer: StackPointer::Followed, cfa: Cfa::Register(..), ..
-            }) => {}
-            _ => return FrameRule::Other,
-        }
-        let Some(rule) = self.rules.rule(rule) else { return FrameRule::Other };
-        simple::of_row(rule, place.machine, place.address, true)
+        let is_plain = |rule: &&Rule| {
+            rule.stack_pointer == StackPointer::Followed && matches!(rule.cfa, Cfa::Register(..))
+        };
+        let rule = self.rules.rule(rule).filter(is_plain);
+        let of_row = |rule| simple::of_row(rule, place.machine, place.address, true);
+        rule.map_or(FrameRule::Other, of_row)
     }
 
     /// [`code_check`] of the code from `begin` on, in the file of `place`.

@@ -28,7 +28,7 @@ enum Extents {
     Block,
 }
 
-/// The rules in the form that the sampler reads; None where they tell it nothing.
+/// A learnt rule as the words that the sampler reads; None where the sampler could not use it.
 pub(crate) fn said(learnt: &Learnt) -> Option<LearntRule> {
     let Learnt { address, extent, rule, ref then, check, is_of_file } = *learnt;
     if rule == FrameRule::Other && then.is_empty() {

@@ -349,8 +349,8 @@ impl CodeSource {
 pub enum ToWalk {
     /// All of it.
     All,
-    /// The caller of the last frame that it has walked, and what follows. Of the registers, program
-    /// counter, stack pointer and frame pointer are those in that frame, and others unknown.
+    /// The caller of the last frame that it has walked, and what follows. In that frame the program
+    /// counter, the stack pointer and the frame pointer are known; no other register is.
     Rest,
     /// Nothing. The place in [`unwind::End::ALL`] of the reason why no more frames follow.
     Nothing(u8),

@@ -77,9 +77,10 @@ pub enum Order {
     SnapshotEvery(u32),
     /// Number of samples per call stack on each CPU; 0: none.
     StackEvery(u32),
-    /// Use rules of these files in an address space.
+    /// Tell the sampler where an address space has files mapped, so that it walks code of these by
+    /// the rules that were learnt in any process.
     SetFileRanges(u32, FileRanges),
-    /// Walk stacks by these rules, too.
+    /// Add these rules to those by which the sampler walks stacks.
     AddRules(Vec<(RuleKey, RuleWords)>),
     /// Copy the frames of CPython in an address space, where the layout says; None: no longer.
     Python {

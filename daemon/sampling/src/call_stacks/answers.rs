@@ -75,7 +75,9 @@ pub(super) fn differs(job: &PlacedStack, addresses: &[u64], end: u8) -> bool {
         let (tid, user_end, by_sampler) = (record.tid, record.user_end, &job.raw.user);
         let name = String::from_utf8_lossy(&record.name);
         let registers = dwarf_registers(record);
-        tracing::debug!(tid, %name, user_end, end, ?by_sampler, ?addresses, ?registers, "walks differ");
+        tracing::debug!(
+            tid, %name, user_end, end, ?by_sampler, ?addresses, ?registers, "walks differ"
+        );
     }
     !same
 }

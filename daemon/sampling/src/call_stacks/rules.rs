@@ -118,7 +118,8 @@ impl FileNumbers {
         Some(number)
     }
 
-    /// Adds the other mappings of files that have numbers.
+    /// Adds the process's mappings of other files that have a number already, so that their rules
+    /// serve this process too before its walks come there.
     fn add_known(&mut self, space: u32, map: &AddressMap, is_new: &mut bool) {
         let with_number = |mapping: &&Mapping| self.numbers.contains_key(&mapping.file.id);
         let known: Vec<Mapping> = map.iter().filter(with_number).cloned().collect();
@@ -141,7 +142,7 @@ pub struct Rules {
     files: FileNumbers,
     /// Hashes of their keys and words.
     given: HashSet<u64, FixedState>,
-    /// What users may still add, and since when.
+    /// How many rules each user may add now, and the time of that count.
     allowances: HashMap<Payer, (f64, Instant)>,
 }
 
