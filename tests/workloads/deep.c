@@ -1,5 +1,5 @@
 /* Has stacks too large to copy: frames of 20 KiB, one of 300 KiB and 600 small ones, in part below
- * a signal handler, with a procedure that aligns its stack. Runs for the given number of seconds. */
+ * a signal handler, with a procedure that aligns its stack. Argument: seconds to run. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
