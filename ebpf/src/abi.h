@@ -105,7 +105,7 @@ struct change {
 	u32 pid;
 	u64 text;     /* EXEC, LIBRARY, FILE */
 	u32 text_len; /* EXEC, LIBRARY; FILE: the lower half of its size */
-	u32 program;  /* EXEC, LIBRARY */
+	u32 program;  /* EXEC, LIBRARY; FILE: its number in struct file_range */
 	/* FILE: lower and upper half of the time of its last change, ns since 1970. */
 	u32 generation;	       /* EXEC, REMAP */
 	u32 generation_before; /* REMAP; EXEC: the user */
@@ -118,15 +118,16 @@ struct identity {
 	u64 inode;
 	u64 size;
 	u64 change_time_ns;
-	u64 part; /* PROGRAM_PART or LIBRARY_PART */
+	u64 part; /* PROGRAM_PART, LIBRARY_PART or FILE_PART */
 	u64 len;  /* bytes of the code */
 	u64 device;
 };
 /* The part of a file that a program's text begins in is the ELF file's own affair; where in a page
- * the text begins is known. Of a library the part is the mapping's first page. Both are never the
- * same. */
+ * the text begins is known. Of a library the part is the mapping's first page. A file as a whole
+ * has a part and no length. No two of these are the same. */
 #define PROGRAM_PART(text) ((text) & 4095)
 #define LIBRARY_PART(page) (((page) + 1) << 12)
+#define FILE_PART 0
 
 enum { SNAPSHOTS_PER_CPU = 128, SNAPSHOT_REGISTERS = 18, STACK_BYTES = 256 };
 /* The registers of user code at a sample, and the top of its stack. */
@@ -196,9 +197,7 @@ enum {
 /* Rules of frames (walk.h), in words of 64 bits: the kind in the low 4 bits, the end of a walk in
  * 4, the distance of the canonical frame address (CFA) from its register in 20, signed; how far
  * below the CFA the return address and the caller's frame pointer are, in 10 each, where 0 is: in
- * the register still; and code_check() of the code. Distances are in words of 8 bytes. Of the
- * further rules of a line, the high 16 bits are the first byte of the line from which on they hold.
- */
+ * the register still; and code_check() of the code. Distances are in words of 8 bytes. */
 enum {
 	RULE_FROM_SP = 1, /* CFA = stack pointer + distance */
 	RULE_FROM_FP = 2, /* CFA = frame pointer + distance */
@@ -216,19 +215,16 @@ enum {
 	RULES_MAX = 32768,
 	WALK_FRAMES_MAX = 1024,
 	RULE_CODE_BEFORE = 7, /* bytes before a place that code_check() is of, of 16 */
-	RULE_LINE_BYTES = 64,
-	RULE_BLOCK_BYTES = 1024,
-	LINE_RULES_MAX = 4,
+	RULE_BLOCK_BYTES = 256,
+	EXTENT_RULES_MAX = 15,
 };
 #define RULE_EXACT (1ull << 62)
 #define RULE_IN_FILE (1ull << 61)
-#define RULE_LINE (1ull << 60)
-#define RULE_BLOCK (1ull << 59)
+#define RULE_BLOCK (1ull << 60)
 
 /* The place of a rule: as in struct entry, of event 0, or RULE_IN_FILE, an offset in a file and the
- * file's number. RULE_EXACT: the address is that of the next
- * instruction; RULE_LINE, RULE_BLOCK: the rule is of all code in the RULE_LINE_BYTES or
- * RULE_BLOCK_BYTES from there on; otherwise the address is one less than a return address. */
+ * file's number. RULE_EXACT: the address is that of the next instruction, otherwise one less than a
+ * return address. RULE_BLOCK: the rules are of all code in the RULE_BLOCK_BYTES from there on. */
 struct rule_key {
 	u64 place;
 	u32 space;
@@ -236,7 +232,8 @@ struct rule_key {
 };
 
 struct rule_words {
-	u64 rules[LINE_RULES_MAX];
+	u64 first;
+	u32 next[EXTENT_RULES_MAX - 1]; /* as `short` in ebpf/abi/src/rules.rs; 0: none */
 };
 
 /* Where a process has code that is counted under numbers, as in struct slot. */
@@ -253,7 +250,7 @@ struct file_range {
 	u64 start;
 	u64 offset; /* in the file, of the byte at start */
 	u32 len;
-	u32 number; /* of the file; 0: no range, and none behind it */
+	u32 number; /* of the file: a hash of its state, or drawn; 0: no range */
 };
 struct file_ranges {
 	struct file_range all[FILE_RANGES_MAX];

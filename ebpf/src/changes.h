@@ -104,25 +104,32 @@ struct claim {
 	int is_new; /* nobody had the number before */
 };
 
+/* What identifies `len` bytes of a part of a file, as it is now. */
+INLINE struct identity identity_of(const struct file *file, u64 part, u64 len)
+{
+	struct inode *inode = (void *)copied(&file->f_inode);
+	struct super_block *super = (void *)copied(&inode->i_sb);
+
+	return (struct identity){ .inode = copied(&inode->i_ino),
+				  .size = copied(&inode->i_size),
+				  .change_time_ns = change_time_ns(inode),
+				  .part = part,
+				  .len = len,
+				  .device = copied_u32(&super->s_dev) };
+}
+
 /* The number under which `len` bytes of a part of a file are counted. It belongs to this identity
  * alone: where the hash of another one is the same, the other code is not counted together. The
  * comparison makes that certain; that the hash has a key keeps anybody from taking the number of a
  * file before its first use. */
 INLINE struct claim claim_number(const struct file *file, u64 part, u64 len)
 {
-	struct inode *inode = (void *)copied(&file->f_inode);
-	struct super_block *super = (void *)copied(&inode->i_sb);
-	struct identity identity = { .inode = copied(&inode->i_ino),
-				     .size = copied(&inode->i_size),
-				     .change_time_ns = change_time_ns(inode),
-				     .part = part,
-				     .len = len,
-				     .device = copied_u32(&super->s_dev) };
+	struct identity identity = identity_of(file, part, len);
 	u64 hash = keyed_hash(&identity);
 	struct claim claim = { .number = NUMBER_OF_HASH(hash) };
 	struct identity *holder;
 
-	if (!inode)
+	if (!copied(&file->f_inode))
 		return (struct claim){ .number = PROGRAM_NONE };
 	holder = bpf_map_lookup_elem(&CLAIMS, &claim.number);
 	if (!holder) {
@@ -220,4 +227,13 @@ INLINE void disown(struct slot *slot, u64 mm)
 INLINE int is_apart(const struct slot *slot, u32 pid)
 {
 	return slot->program == PROGRAM_APART && (slot->space & PID_MASK) == pid;
+}
+
+/* Gives an address space the mappings of files of the one that it begins with. */
+INLINE void inherit_ranges(u32 from, u32 to)
+{
+	struct file_ranges *ranges = bpf_map_lookup_elem(&FILE_RANGES, &from);
+
+	if (ranges)
+		bpf_map_update_elem(&FILE_RANGES, &to, ranges, BPF_ANY);
 }

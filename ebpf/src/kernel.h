@@ -28,6 +28,7 @@ enum {
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
 };
 struct bpf_pidns_info {

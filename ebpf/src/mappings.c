@@ -54,8 +54,12 @@ INLINE void note_change(struct slot *slot, u64 mm)
 		return;
 	change.generation_before = slot->space >> PID_BITS;
 	change.generation = (change.generation_before + 1) & GENERATION_MASK;
-	if (send(&change))
+	if (send(&change)) {
+		u32 before = slot->space;
+
 		slot->space = change.pid | change.generation << PID_BITS;
+		inherit_ranges(before, slot->space);
+	}
 }
 
 /* The addresses from start to end get another mapping: a library that was there ends. No thread
@@ -156,27 +160,80 @@ INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 	unlock_slot(root_pid);
 }
 
+/* A process without any: too large for the stack. */
+static const struct file_ranges NO_RANGES;
+
+/* Adds a mapping of a file to those of the process by which walks find rules of the file's code
+ * (walk.h), in the place of one that it replaces. These are the first FILE_RANGES_MAX of its files
+ * until the daemon chooses those whose rules it knows. */
+INLINE void add_range(u32 space, const struct file_range *added)
+{
+	struct file_ranges *ranges = bpf_map_lookup_elem(&FILE_RANGES, &space);
+	struct file_range *range;
+	u32 place;
+
+	if (!ranges) {
+		bpf_map_update_elem(&FILE_RANGES, &space, &NO_RANGES, BPF_ANY);
+		ranges = bpf_map_lookup_elem(&FILE_RANGES, &space);
+	}
+	if (!ranges)
+		return;
+#pragma unroll
+	for (place = 0; place < FILE_RANGES_MAX; place++) {
+		range = &ranges->all[place];
+		if (range->number && (range->start + range->len <= added->start ||
+				      added->start + added->len <= range->start))
+			continue;
+		/* Other threads of the process may be sampled meanwhile, on other CPUs. */
+		*(volatile u32 *)&range->number = 0;
+		*(volatile u64 *)&range->start = added->start;
+		*(volatile u64 *)&range->offset = added->offset;
+		*(volatile u32 *)&range->len = added->len;
+		*(volatile u32 *)&range->number = added->number;
+		return;
+	}
+}
+
+/* Walks look for rules of a file under `number` where the current process maps it, unless its code
+ * is counted under a number of its own. */
+INLINE void note_range(const struct mapping *mapping, u64 mm, u32 number)
+{
+	struct file_range range = { .start = mapping->start,
+				    .offset = mapping->page << 12,
+				    .len = mapping->end - mapping->start,
+				    .number = number };
+	struct slot *slot = slot_of(root_process());
+
+	if (number == PROGRAM_NONE || (mapping->end - mapping->start) >> 32)
+		return;
+	/* What an exec maps has a number already, or will have one. */
+	if (!slot || slot->mm != mm || slot->libraries[LIBC].start == mapping->start ||
+	    slot->libraries[INTERPRETER].start == mapping->start)
+		return;
+	add_range(slot->space, &range);
+}
+
 /* Tells the daemon the state of the file that is being mapped: size and time of the last change.
  * The kernel's record has the inode alone, and the file may be written anew before the daemon
- * looks. */
-INLINE void note_file(const struct mapping *mapping)
+ * looks. Returns the number of the file in this state. */
+INLINE u32 note_file(const struct mapping *mapping)
 {
 	struct change change = { .time_ns = bpf_ktime_get_ns(),
 				 .kind = CHANGE_FILE,
 				 .text = mapping->start };
-	struct inode *inode;
-	u64 changed_ns;
+	struct identity identity;
+	u64 hash;
 
 	if (!mapping->is_new || !mapping->file || !(mapping->flags & VM_EXEC))
-		return;
-	inode = (void *)copied(&mapping->file->f_inode);
-	changed_ns = change_time_ns(inode);
-	change.text_len = copied(&inode->i_size);
-	change.generation = changed_ns;
-	change.generation_before = changed_ns >> 32;
+		return PROGRAM_NONE;
+	identity = identity_of(mapping->file, FILE_PART, 0);
+	hash = keyed_hash(&identity);
+	change.text_len = identity.size;
+	change.program = NUMBER_OF_HASH(hash);
+	change.generation = identity.change_time_ns;
+	change.generation_before = identity.change_time_ns >> 32;
 	change.pid = process();
-	if (change.pid != 0)
-		send(&change);
+	return change.pid != 0 && send(&change) ? change.program : PROGRAM_NONE;
 }
 
 /* Whether a mapping is being made, and not a part of one cut off, moved or grown: none of these has
@@ -203,6 +260,7 @@ int mappings_write(u64 *arguments)
 	struct vm_area_struct *area = (void *)arguments[3];
 	struct mm_struct *mm = (void *)current_mm();
 	struct mapping mapping = {};
+	u32 number;
 
 	/* The kernel has other trees too, and a fork writes its child's. */
 	if (!mm || copied(&state->tree) != (u64)&mm->mm_mt)
@@ -220,8 +278,9 @@ int mappings_write(u64 *arguments)
 		mapping.file = (void *)copied(&area->vm_file);
 		mapping.is_new = mapping.file && is_being_made(area);
 	}
-	note_file(&mapping);
+	number = note_file(&mapping);
 	note_mapping(&mapping, (u64)mm);
+	note_range(&mapping, (u64)mm, number);
 	return 0;
 }
 
@@ -239,8 +298,9 @@ int mmap_probe(struct context *context)
 		.file = (void *)copied(&area->vm_file),
 		.is_new = 1,
 	};
+	u32 number = note_file(&mapping);
 
-	note_file(&mapping);
 	note_mapping(&mapping, current_mm());
+	note_range(&mapping, current_mm(), number);
 	return 0;
 }

@@ -123,7 +123,7 @@ struct {
 	struct rule_words *value;
 } RULES SECTION(".maps");
 
-/* Key: as struct stack_record.space. The daemon writes it. */
+/* Key: as struct stack_record.space. New mappings, forks and the daemon write it. */
 struct {
 	int (*type)[BPF_MAP_TYPE_LRU_HASH];
 	int (*max_entries)[FILE_SPACES_MAX];

@@ -99,12 +99,15 @@ INLINE u64 current_mm(void)
 	return copied(&task->mm);
 }
 
-/* Whether the current thread executes user code when it is not in the kernel. */
+/* Whether the current thread executes user code when it is not in the kernel. In an exec, between
+ * the old program and the new one, it has the new memory and the registers of the old code:
+ * load_elf_binary (fs/binfmt_elf.c) sets end_code last. */
 INLINE int has_user_code(void)
 {
 	struct task_struct *task = bpf_get_current_task();
+	struct mm_struct *mm = (void *)copied(&task->mm);
 
-	return copied(&task->mm) != 0 &&
+	return mm && copied(&mm->end_code) != 0 &&
 	       !(copied_u32(&task->flags) & (PF_IO_WORKER | PF_USER_WORKER | PF_KTHREAD));
 }
 

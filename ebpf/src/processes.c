@@ -95,11 +95,13 @@ INLINE void inherit_kernel_scope(u32 parent_pid, u32 pid)
 INLINE void fill_childs_slot(struct slot *slot, const struct slot *from,
 			     const struct task_struct *parent, const struct task_struct *child)
 {
+	int is_parents = from != slot && from->mm == copied(&parent->mm);
+
 	set_owner(slot, 0);
 	/* No helper tells the child's number in another pid namespace than the root one. */
 	if (PIDNS_INO != 0)
 		return;
-	if (from != slot && from->mm == copied(&parent->mm)) {
+	if (is_parents) {
 		slot->text = from->text;
 		slot->text_len = from->text_len;
 		slot->program = from->program;
@@ -120,6 +122,8 @@ INLINE void fill_childs_slot(struct slot *slot, const struct slot *from,
 		      hashed_generation(copied(&child->self_exec_id),
 					copied(&child->start_boottime))
 			      << PID_BITS;
+	if (is_parents)
+		inherit_ranges(from->space, slot->space);
 	set_owner(slot, copied(&child->mm));
 }
 

@@ -3,16 +3,16 @@
  * Walks of user stacks, by rules of frames.
  *
  * The daemon learns rules from the stacks that it walks by unwind tables, and keeps them in RULES:
- * how to get from a frame to its caller, for one place of code. A walk looks up one rule for each
- * frame and reads the caller's words from the user stack, so neither the depth of a stack nor the
- * size of a frame matters. Where there is no rule, the walk ends, the stack is copied, and the
- * daemon has it walked (stack.h).
+ * how to get from a frame to its caller, for a block of code or one place. A walk looks up one rule
+ * for each frame and reads the caller's words from the user stack, so neither the depth of a stack
+ * nor the size of a frame matters. Where there is no rule, the walk ends, the stack is copied, and
+ * the daemon has it walked (stack.h).
  *
  * A place is counted as samples are: code of a program and of two libraries by number and distance,
- * so that all processes share its rules. Code of further files is known by the daemon's number of
- * the file (FILE_RANGES), other code by address space and address. What a process has mapped at an
- * address may change at any time, so such a rule holds only where the code around it is still the
- * code that it was learnt for (code_check).
+ * so that all processes share its rules. Code of further files is known by a number of the file
+ * (FILE_RANGES), other code by address space and address. What a process has mapped at an address
+ * may change at any time, so such a rule holds only where the code around it is still the code that
+ * it was learnt for (code_check).
  */
 #pragma once
 
@@ -108,32 +108,40 @@ INLINE int may_be(struct walk *walk, u64 code, u32 check)
 	       code_check(walk->words) == check;
 }
 
+/* A further rule of a block as the first one is, without code_check(). */
+INLINE u64 long_rule(u32 rule)
+{
+	u64 frame_below = rule >> 11 & 63;
+	u64 return_below = rule >> 17 & 1 ? frame_below - 1 : !HAS_LINK_REGISTER;
+	u64 distance = (int)rule >> 18 & 0xfffff;
+
+	return (rule >> 8 & 7) | distance << 8 | (return_below & 1023) << 28 | frame_below << 38;
+}
+
 /* The rule in walk->key for `at`, if it is for the code that begins at `code`; otherwise 0. */
 INLINE u64 rule_in(struct walk *walk, u64 at, u64 extent, u64 code)
 {
 	struct rule_words *words = bpf_map_lookup_elem(&RULES, &walk->key);
-	u32 number, into = at & (RULE_LINE_BYTES - 1);
-	u64 rule;
+	u32 number, into = at & (RULE_BLOCK_BYTES - 1), found = 0;
 
 	if (!words)
 		return 0;
-	if (code && !may_be(walk, code, rule_check(words->rules[0])))
+	if (code && !may_be(walk, code, rule_check(words->first)))
 		return 0;
-	rule = words->rules[0];
-	if (extent != RULE_LINE)
-		return rule;
+	if (extent != RULE_BLOCK)
+		return words->first;
 #pragma unroll
-	for (number = 1; number < LINE_RULES_MAX; number++) {
-		u64 next = words->rules[number];
+	for (number = 0; number < EXTENT_RULES_MAX - 1; number++) {
+		u32 next = words->next[number];
 
-		if (next && next >> 48 <= into)
-			rule = next;
+		if (next && (next & (RULE_BLOCK_BYTES - 1)) <= into)
+			found = next;
 	}
-	return rule;
+	return found ? long_rule(found) : words->first;
 }
 
-/* The rule of a place, or of its line or block; 0: none, or for other code. Also code of files may
- * have rules that are true in one process only: its program may be known to keep frame pointers. A
+/* The rule of a place, or of its block; 0: none, or for other code. Also code of files may have
+ * rules that are true in one process only: its program may be known to keep frame pointers. A
  * function of its own to the verifier, as walk_step. */
 __attribute__((noinline)) u64 find_rule_of(u32 cpu, u64 at, u64 extent)
 {
@@ -143,9 +151,7 @@ __attribute__((noinline)) u64 find_rule_of(u32 cpu, u64 at, u64 extent)
 
 	if (!walk)
 		return 0;
-	if (extent == RULE_LINE)
-		code = begin = at & ~(RULE_LINE_BYTES - 1ull);
-	else if (extent == RULE_BLOCK)
+	if (extent == RULE_BLOCK)
 		code = begin = at & ~(RULE_BLOCK_BYTES - 1ull);
 	if (set_shared_key(walk, begin, extent)) {
 		rule = rule_in(walk, at, extent, 0);
@@ -173,16 +179,6 @@ __attribute__((noinline)) u64 find_rule_of(u32 cpu, u64 at, u64 extent)
 	return rule_in(walk, at, extent, code);
 }
 
-/* The rule that was learnt for the line or the block of code around `at`; RULE_OTHER: none. */
-INLINE u64 find_rule_around(u32 cpu, u64 at)
-{
-	u64 rule = find_rule_of(cpu, at, RULE_LINE);
-
-	if (!rule)
-		rule = find_rule_of(cpu, at, RULE_BLOCK);
-	return rule ? rule : RULE_OTHER;
-}
-
 /* Whether the code before the return address after `at` calls. What no call has pushed is no return
  * address. */
 INLINE int follows_call(struct walk *walk, u64 at)
@@ -194,11 +190,11 @@ INLINE int follows_call(struct walk *walk, u64 at)
 /* The rule of the frame at `at` in RULES; RULE_OTHER: none. */
 INLINE u64 look_rule_up(struct walk *walk, u32 cpu, u64 at)
 {
-	u64 rule = RULE_OTHER;
+	u64 rule = 0;
 
 	if (walk->is_exact || follows_call(walk, at))
-		rule = find_rule_around(cpu, at);
-	if (rule_kind(rule) != RULE_OTHER)
+		rule = find_rule_of(cpu, at, RULE_BLOCK);
+	if (rule && rule_kind(rule) != RULE_OTHER)
 		return rule;
 	rule = find_rule_of(cpu, at, walk->is_exact ? RULE_EXACT : 0);
 	return rule ? rule : RULE_OTHER;

@@ -99,8 +99,8 @@ mod walk;
 pub use frame::{End, FRAMES_MAX, Frame, Proof};
 pub use registers::{Machine, Registers};
 pub use simple::{
-    BLOCK_BYTES, Base, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, LINE_BYTES,
-    LINE_RULES_MAX, Learnt, code_check,
+    BLOCK_BYTES, Base, CHECKED_BEFORE, CHECKED_BYTES, EXTENT_RULES_MAX, Extent, FrameRule, Learnt,
+    code_check,
 };
 pub use source::ReadAt;
 pub use space::{Code, Image, Space};

@@ -1,6 +1,6 @@
 //! The unwind rules of addresses, read from the files and cached.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::call::{CALL_BYTES_MAX, Call, call_before};
 use crate::go_table::{keeps_stack_pointer, sets_stack_pointer};
@@ -11,8 +11,8 @@ use crate::rules::{Known, Rules, Site};
 use crate::signal::{BACK_IN_TRAMPOLINE, CONTEXT_START_BYTES, TRAMPOLINE_BYTES_MAX};
 use crate::signal::{is_context_start, is_trampoline};
 use crate::simple::{
-    self, BLOCK_BYTES, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, LINE_BYTES,
-    LINE_RULES_MAX, Learnt, code_check,
+    self, BLOCK_BYTES, CHECKED_BEFORE, CHECKED_BYTES, EXTENT_RULES_MAX, Extent, FrameRule, Learnt,
+    code_check,
 };
 use crate::source::ReadAt;
 use crate::table::{File, Table};
@@ -26,8 +26,9 @@ const ENTRY_BYTES: u64 = 64;
 /// procedures with such changes are short.
 const CODE_BEFORE_MAX: u64 = 256;
 
-/// Lines of code on either side of a place whose rules are learnt with that of the place.
-const LINES_AROUND: u64 = 3;
+/// Rules that hold for fewer bytes are the first to be left out of a block with many: those
+/// between the instructions of prologues and epilogues.
+const SHORT_ROW_BYTES: u16 = 5;
 /// Bytes after a place without rule at which a rule is looked for again.
 const UNCOVERED_STEP: u64 = 4;
 
@@ -45,26 +46,46 @@ pub struct Lookup {
     pub rules: Rules,
     interpreter: Box<Interpreter>,
     entry: Entry,
-    /// Lines whose rules were learnt before.
+    /// Blocks whose rules were learnt before.
     told: Told,
     /// Whether the code before return addresses is looked at.
     pub checks_calls: bool,
 }
 
-/// Lines of files, by number and address. All are forgotten when there are many.
-#[derive(Default)]
-struct Told(HashSet<(u32, u64), foldhash::fast::RandomState>);
+/// Bytes of a block that have a rule, one bit each. None: all have.
+type Covered = Option<Box<[u64; BLOCK_BYTES as usize / 64]>>;
 
-/// Most lines that are remembered: twice as many as the sampler has rules.
+/// Blocks of files, by number and address. All are forgotten when there are many.
+#[derive(Default)]
+struct Told(HashMap<(u32, u64), Covered, foldhash::fast::RandomState>);
+
+/// Most blocks that are remembered: twice as many as the sampler has rules.
 const TOLD_MAX: usize = 65536;
 
 impl Told {
-    fn is_new(&mut self, line: (u32, u64)) -> bool {
+    fn add(&mut self, place: Place, learnt: &Learnt) {
         if self.0.len() >= TOLD_MAX {
             self.0.clear();
         }
-        self.0.insert(line)
+        let covered = (!learnt.is_complete()).then(|| Box::new(learnt.covered()));
+        self.0.insert((place.image, learnt.address), covered);
     }
+
+    /// Whether the rules of a block were told, and that of this place of it among them.
+    fn has(&self, place: Place, block: u64) -> Option<bool> {
+        let covered = self.0.get(&(place.image, block))?;
+        let into = place.address - block;
+        let word = |words: &[u64; 4]| words.get(into as usize / 64).copied().unwrap_or_default();
+        Some(covered.as_ref().is_none_or(|words| word(words) >> (into % 64) & 1 == 1))
+    }
+}
+
+/// What is learnt of the code around a place.
+pub struct Around {
+    /// Rules of blocks.
+    pub learnt: Vec<Learnt>,
+    /// Whether the rules of its block were learnt before, and that of the place among them.
+    pub told: Option<bool>,
 }
 
 /// A place in a file, as a walk meets it.
@@ -122,7 +143,7 @@ impl Lookup {
 
     pub fn remove(&mut self, image: u32) {
         self.files.remove(&image);
-        self.told.0.retain(|(of, _)| *of != image);
+        self.told.0.retain(|(of, _), _| *of != image);
         self.pages.forget(image);
         self.rules.forget(image);
     }
@@ -353,50 +374,40 @@ impl Lookup {
         place.moved(distance).map_or(0, |place| self.read_some(place, into, work))
     }
 
-    /// The rules of the code around `place`: of the block, if all its instructions have one rule,
-    /// or of lines of the procedure. Addresses are the file's own; load biases are multiples of a
-    /// block's length.
-    pub fn around(&mut self, place: Place, is_missed: bool, work: &mut Work) -> Vec<Learnt> {
-        let line = place.address - place.address % LINE_BYTES;
-        if !self.told.is_new((place.image, line)) && !is_missed {
-            return Vec::new();
-        }
-        let Known::Rule { entry, .. } = self.row(place, work) else { return Vec::new() };
+    /// The rules of the code around `place`: of its block, and of those beside it that begin in
+    /// the same procedure. None if they were learnt before, unless the sampler has missed that of
+    /// the place. Addresses are the file's own; load biases are multiples of a block's length.
+    pub fn around(&mut self, place: Place, is_missed: bool, work: &mut Work) -> Around {
         let block = place.address - place.address % BLOCK_BYTES;
-        let row = self.rules.row_range(place.key());
-        let end = block.saturating_add(BLOCK_BYTES);
-        if row.is_some_and(|row| row.start <= block && end <= row.end) {
-            let learnt = self.learnt(place, block, Extent::Block, work);
-            return learnt.into_iter().collect();
+        let told = self.told.has(place, block);
+        let mut around = Around { learnt: Vec::new(), told };
+        if told.is_some() && !is_missed {
+            return around;
         }
-        let mut learnt: Vec<Learnt> =
-            self.learnt(place, line, Extent::Line, work).into_iter().collect();
-        for distance in 1..=LINES_AROUND {
-            let distance = distance * LINE_BYTES;
-            for line in [line.wrapping_sub(distance), line.wrapping_add(distance)] {
-                let known = place.moved_to(line).map(|begin| self.row(begin, work));
-                let is_of_procedure =
-                    matches!(known, Some(Known::Rule { entry: of, .. }) if of == entry);
-                if is_of_procedure && self.told.is_new((place.image, line)) {
-                    learnt.extend(self.learnt(place, line, Extent::Line, work));
-                }
+        let Known::Rule { entry, .. } = self.row(place, work) else { return around };
+        around.learnt.extend(self.learnt(place, block, work));
+        if told.is_some() {
+            return around;
+        }
+        for beside in [block.wrapping_sub(BLOCK_BYTES), block.wrapping_add(BLOCK_BYTES)] {
+            let known = place.moved_to(beside).map(|begin| self.row(begin, work));
+            let is_of_procedure =
+                matches!(known, Some(Known::Rule { entry: of, .. }) if of == entry);
+            if is_of_procedure && !self.told.0.contains_key(&(place.image, beside)) {
+                around.learnt.extend(self.learnt(place, beside, work));
             }
         }
-        learnt
+        if !work.is_spent() {
+            around.learnt.iter().for_each(|learnt| self.told.add(place, learnt));
+        }
+        around
     }
 
-    /// The rules of the line or block from `begin` on.
-    fn learnt(
-        &mut self,
-        place: Place,
-        begin: u64,
-        extent: Extent,
-        work: &mut Work,
-    ) -> Option<Learnt> {
+    /// The rules of the block from `begin` on.
+    fn learnt(&mut self, place: Place, begin: u64, work: &mut Work) -> Option<Learnt> {
         let check = self.check_from(place, begin, work)?;
-        let bytes = if extent == Extent::Line { LINE_BYTES } else { BLOCK_BYTES };
-        let end = begin.checked_add(bytes)?;
-        let mut rules: Vec<(u8, FrameRule)> = Vec::new();
+        let end = begin.checked_add(BLOCK_BYTES)?;
+        let mut rows: Vec<(u16, FrameRule)> = Vec::new();
         let mut at = begin;
         while at < end {
             let here = place.moved_to(at)?;
@@ -407,26 +418,19 @@ impl Lookup {
                 }
                 _ => (FrameRule::Other, at + UNCOVERED_STEP),
             };
-            let is_full = rules.len() + 1 == LINE_RULES_MAX;
-            let rule = if is_full { FrameRule::Other } else { rule };
-            if rules.last().is_none_or(|(_, last)| *last != rule) {
-                rules.push((u8::try_from(at - begin).unwrap_or(u8::MAX), rule));
+            if rows.last().is_none_or(|(_, last)| *last != rule) {
+                rows.push(((at - begin) as u16, rule));
             }
-            if is_full || next <= at {
+            if next <= at {
                 break;
             }
             at = next;
         }
-        let mut rules = rules.into_iter();
+        let mut rules = fewer(rows).into_iter();
         let (_, rule) = rules.next()?;
-        Some(Learnt {
-            address: begin,
-            extent,
-            rule,
-            then: rules.collect(),
-            check,
-            is_of_file: true,
-        })
+        let then = rules.map(|(begin, rule)| (begin as u8, rule)).collect();
+        let extent = Extent::Block;
+        Some(Learnt { address: begin, extent, rule, then, check, is_of_file: true })
     }
 
     /// The simplest form of a rule that holds at calls as well as elsewhere.
@@ -495,4 +499,22 @@ impl Lookup {
         let Some(file) = self.files.get(&place.image) else { return 0 };
         self.pages.read_once(&*file.source, place.offset, into, work)
     }
+}
+
+/// The rules of a block, by first byte, as many as a [`Learnt`] can have.
+fn fewer(mut rows: Vec<(u16, FrameRule)>) -> Vec<(u16, FrameRule)> {
+    if rows.len() > EXTENT_RULES_MAX {
+        let ends: Vec<u16> = rows.iter().skip(1).map(|(begin, _)| *begin).collect();
+        for ((begin, rule), end) in rows.iter_mut().zip(ends) {
+            if end - *begin < SHORT_ROW_BYTES {
+                *rule = FrameRule::Other;
+            }
+        }
+        rows.dedup_by_key(|(_, rule)| *rule);
+    }
+    if rows.len() > EXTENT_RULES_MAX {
+        rows.truncate(EXTENT_RULES_MAX);
+        rows.last_mut().into_iter().for_each(|(_, rule)| *rule = FrameRule::Other);
+    }
+    rows
 }

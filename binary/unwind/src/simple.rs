@@ -12,14 +12,12 @@ pub const CHECKED_BYTES: usize = 16;
 /// How many of them are before [`Learnt::address`].
 pub const CHECKED_BEFORE: u64 = 7;
 
-/// Bytes of a line of code, and of a block, which begin at a multiple of that. Their rules are
-/// learnt together: the frames of a large program are at new instructions all the time.
-pub const LINE_BYTES: u64 = 64;
-/// See [`LINE_BYTES`].
-pub const BLOCK_BYTES: u64 = 1024;
+/// Bytes of a block of code, which begins at a multiple of that. Its rules are learnt together: the
+/// frames of a large program are at new instructions all the time.
+pub const BLOCK_BYTES: u64 = 256;
 
-/// Most rules of a line: prologues have one for each register that they save.
-pub const LINE_RULES_MAX: usize = 4;
+/// Most rules of a block: prologues and epilogues have one for each register that they save.
+pub const EXTENT_RULES_MAX: usize = 15;
 
 /// What a frame's canonical frame address (CFA) is computed from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -64,9 +62,7 @@ pub enum Extent {
     Call,
     /// Those that execute this instruction next.
     Next,
-    /// All in the [`LINE_BYTES`] from here on. Return addresses there follow a call.
-    Line,
-    /// The same of [`BLOCK_BYTES`], which have one rule.
+    /// All in the [`BLOCK_BYTES`] from here on. Return addresses there follow a call.
     Block,
 }
 
@@ -79,23 +75,43 @@ pub struct Learnt {
     pub extent: Extent,
     /// The rule.
     pub rule: FrameRule,
-    /// Further rules of a line, each with the first byte from which on it holds. After
-    /// [`LINE_RULES_MAX`] rules the last one is [`FrameRule::Other`].
+    /// Further rules of a block, each with the first byte from which on it holds, at most
+    /// [`EXTENT_RULES_MAX`] in all. If there are more, [`FrameRule::Other`] stands for those that
+    /// hold for few bytes, or for the last ones.
     pub then: Vec<(u8, FrameRule)>,
-    /// [`code_check`] of the code from [`CHECKED_BEFORE`] bytes before `address` on; of lines and
-    /// blocks from `address` on.
+    /// [`code_check`] of the code from [`CHECKED_BEFORE`] bytes before `address` on; of blocks from
+    /// `address` on.
     pub check: u16,
     /// Whether the rule follows from the file alone, and so holds in every process that maps it.
     pub is_of_file: bool,
 }
 
 impl Learnt {
-    /// Whether this is the rule of that place of a line or block.
+    /// Whether all places of a block have a rule.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.then.iter().all(|(_, rule)| *rule != FrameRule::Other) && self.rule != FrameRule::Other
+    }
+
+    /// The bytes of a block that have a rule, one bit each.
+    pub(crate) fn covered(&self) -> [u64; BLOCK_BYTES as usize / 64] {
+        let mut covered = [0; BLOCK_BYTES as usize / 64];
+        let all = || std::iter::once((0, self.rule)).chain(self.then.iter().copied());
+        let ends = all().skip(1).map(|(begin, _)| u64::from(begin)).chain([BLOCK_BYTES]);
+        for ((begin, rule), end) in all().zip(ends) {
+            for into in (u64::from(begin)..end).filter(|_| rule != FrameRule::Other) {
+                if let Some(word) = covered.get_mut(into as usize / 64) {
+                    *word |= 1 << (into % 64);
+                }
+            }
+        }
+        covered
+    }
+
+    /// Whether this is the rule of that place of a block.
     pub(crate) fn says(&self, address: u64, rule: FrameRule) -> bool {
-        let bytes = if self.extent == Extent::Line { LINE_BYTES } else { BLOCK_BYTES };
         let into = address.wrapping_sub(self.address);
         let begun = self.then.iter().rev().find(|(begin, _)| u64::from(*begin) <= into);
-        into < bytes && begun.map_or(self.rule, |(_, rule)| *rule) == rule
+        into < BLOCK_BYTES && begun.map_or(self.rule, |(_, rule)| *rule) == rule
     }
 }
 

@@ -273,17 +273,20 @@ impl Unwinder {
         };
         let is_of_file = here.is_of_file;
         let is_missed = self.missed.is_some_and(|missed| missed == address);
-        let mut is_covered = false;
+        let (mut is_covered, mut is_lost) = (false, false);
         if let (Some(place), How::Rule(_)) = (here.place, here.how) {
-            for mut learnt in self.lookup.around(place, is_missed, work) {
+            let around = self.lookup.around(place, is_missed, work);
+            is_lost = is_missed && around.told.is_some();
+            is_covered = around.told == Some(true);
+            for mut learnt in around.learnt {
                 learnt.address = learnt.address.wrapping_add(here.bias);
                 is_covered |= learnt.says(address, rule);
                 self.learnt.push(learnt);
             }
         }
-        // A call that the sampler has missed may be in code that it cannot read, where it does not
-        // believe rules of lines.
-        if !is_covered || (is_missed && is_returned_to) {
+        // A call that the sampler has missed again may be in code that it cannot read, where it
+        // does not believe rules of blocks.
+        if !is_covered || (is_lost && is_returned_to) {
             let extent = if is_returned_to { Extent::Call } else { Extent::Next };
             let then = Vec::new();
             self.learnt.push(Learnt { address, extent, rule, then, check, is_of_file });

@@ -91,6 +91,14 @@ struct Gone {
 /// Files of one identity, by path.
 type Paths = HashMap<Box<[u8]>, Arc<MappedFile>, foldhash::fast::RandomState>;
 
+/// What the sampler told of a file that is being mapped.
+#[derive(Debug)]
+struct Told {
+    start: u64,
+    state: State,
+    number: u32,
+}
+
 /// All files that processes map, each once.
 #[derive(Debug, Default)]
 pub struct Files {
@@ -101,8 +109,10 @@ pub struct Files {
     /// Number of known files at which unmapped files are next forgotten.
     sweep_at: usize,
     versions: Versions,
-    /// By process: where the mapping of its next record begins, and the state of its file.
-    told: HashMap<u32, (u64, State), foldhash::fast::RandomState>,
+    /// By process: what the sampler told of the file of its next record.
+    told: HashMap<u32, Told, foldhash::fast::RandomState>,
+    /// The sampler's numbers of files.
+    numbers: HashMap<MappedFileId, u32, foldhash::fast::RandomState>,
     /// Since the last records were read.
     identified: usize,
     /// CPU time that took, ns.
@@ -165,11 +175,25 @@ impl Files {
         (self.identified, self.identified_ns) = (0, 0);
     }
 
-    /// The sampler told the state of the file that process `pid` maps next, at `start`.
-    pub fn hear_of(&mut self, pid: u32, start: u64, size_low: u32, changed_ns: u64) {
+    /// The sampler told the state of the file that process `pid` maps next, at `start`, and the
+    /// number by which it knows the file in this state; 0: by none.
+    pub fn hear_of(
+        &mut self,
+        pid: u32,
+        start: u64,
+        (size_low, changed_ns): (u32, u64),
+        number: u32,
+    ) {
         if self.told.len() < TOLD_MAX || self.told.contains_key(&pid) {
-            self.told.insert(pid, (start, State { size_low, changed_ns }));
+            let state = State { size_low, changed_ns };
+            self.told.insert(pid, Told { start, state, number });
         }
+    }
+
+    /// The number by which the sampler knows where processes map the file
+    /// ([`abi::FileRange`]). None: it was mapped before the sampler began, or long ago.
+    pub fn number(&self, id: &MappedFileId) -> Option<u32> {
+        self.numbers.get(id).copied()
     }
 
     /// Records were lost, so messages may be of records that never come.
@@ -190,10 +214,17 @@ impl Files {
         let MappedFileId::Inode { major, minor, inode: inode @ 1.. } = *id else {
             return id.clone();
         };
-        let told = self.told.remove(&at.pid).filter(|(start, _)| *start == at.start);
-        if let Some((_, state)) = told {
+        let told = self.told.remove(&at.pid).filter(|told| told.start == at.start);
+        if let Some(Told { state, number, .. }) = told {
             let content = Some(state.content(inode));
-            return MappedFileId::Version { major, minor, inode, content };
+            let id = MappedFileId::Version { major, minor, inode, content };
+            if self.numbers.len() >= FILES_MAX {
+                self.numbers.clear();
+            }
+            if number != 0 {
+                self.numbers.insert(id.clone(), number);
+            }
+            return id;
         }
         let versions = &mut self.versions;
         let question = (at.pid, at.start, time_ns);
@@ -567,7 +598,7 @@ mod tests {
         let changed_ns = exe.ctime() as u64 * 1_000_000_000 + exe.ctime_nsec() as u64;
         let mut told = |start, changed_ns| {
             files.look_anew();
-            files.hear_of(here().pid, start, exe.size() as u32, changed_ns);
+            files.hear_of(here().pid, start, (exe.size() as u32, changed_ns), 0);
             files.look_at(&id, path, here(), u64::MAX)
         };
         assert_eq!(told(here().start, changed_ns), seen);

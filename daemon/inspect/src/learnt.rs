@@ -14,7 +14,7 @@ pub struct LearntRule {
     pub extent: Extent,
     /// As [`unwind::Learnt::is_of_file`].
     pub is_of_file: bool,
-    /// The rule, and those of the rest of a line.
+    /// The rule, and those of the rest of a block.
     pub words: RuleWords,
 }
 
@@ -24,7 +24,6 @@ pub struct LearntRule {
 enum Extents {
     Call,
     Next,
-    Line,
     Block,
 }
 
@@ -37,13 +36,10 @@ pub(crate) fn said(learnt: &Learnt) -> Option<LearntRule> {
     let extent = match extent {
         unwind::Extent::Call => Extent::Call,
         unwind::Extent::Next => Extent::Next,
-        unwind::Extent::Line => Extent::Line,
         unwind::Extent::Block => Extent::Block,
     };
-    let mut words = RuleWords::default();
-    let all = std::iter::once((check, rule))
-        .chain(then.iter().map(|(begin, rule)| (u16::from(*begin), *rule)));
-    words.iter_mut().zip(all).for_each(|(word, (above, rule))| *word = short(rule).word(above));
+    let then = then.iter().map(|(begin, rule)| (*begin, short(*rule)));
+    let words = abi::rule_words(check, std::iter::once((0, short(rule))).chain(then));
     Some(LearntRule { address, extent, is_of_file, words })
 }
 

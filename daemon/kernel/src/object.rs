@@ -541,6 +541,7 @@ fn told(change: &Change) -> Option<RecordKind> {
             start: change.text,
             size_low: change.text_len,
             changed_ns: change.changed_ns(),
+            number: change.program,
         },
     })
 }
@@ -591,7 +592,7 @@ mod tests {
         let library = RecordKind::Library { pid: 77, library: text };
         assert_eq!(record(ChangeKind::Library as u32), Some(library));
         let (size_low, changed_ns) = (0x123, 2 << 32 | 3);
-        let file = RecordKind::File { pid: 77, start: 0x4000, size_low, changed_ns };
+        let file = RecordKind::File { pid: 77, start: 0x4000, size_low, changed_ns, number: 9 };
         assert_eq!(record(ChangeKind::File as u32), Some(file));
         assert_eq!(record(0), None);
         assert_eq!(record(5), None);

@@ -90,6 +90,9 @@ pub enum RecordKind {
         size_low: u32,
         /// Time of the last change, ns since 1970.
         changed_ns: u64,
+        /// As in [`abi::FileRange`]; 0: not known, as in recordings of older versions.
+        #[serde(default)]
+        number: u32,
     },
     /// A file is about to be mapped where another may have been; samples from now on have this
     /// generation.

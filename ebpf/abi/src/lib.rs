@@ -25,9 +25,9 @@ pub use python::{
     PythonLayout,
 };
 pub use rules::{
-    Extent, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges, FrameBase, LINE_RULES_MAX,
-    RULE_BLOCK_BYTES, RULE_LINE_BYTES, RULES_MAX, Rule, RuleKey, RuleWords, WALK_FRAMES_MAX,
-    WALK_WHOLE, WALK_WITHOUT_RULE,
+    EXTENT_RULES_MAX, Extent, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges, FrameBase,
+    RULE_BLOCK_BYTES, RULES_MAX, Rule, RuleKey, RuleWords, WALK_FRAMES_MAX, WALK_WHOLE,
+    WALK_WITHOUT_RULE, rule_words,
 };
 pub use stacks::{
     COMM_BYTES, STACK_COPY_BYTES, STACK_DATA_BYTES, STACK_KERNEL_BYTES, STACK_REGISTERS,
@@ -384,7 +384,7 @@ pub struct Change {
     pub text: u64,
     /// Bytes of the text; 0: the program's text is not counted once for all.
     pub text_len: u32,
-    /// Number of the program or library; 0 when it is not known.
+    /// Number of the program or library, or of the file in [`FileRange`]; 0 when it is not known.
     pub program: u32,
     /// As in [`Entry::generation`].
     pub generation: u32,
@@ -480,8 +480,7 @@ mod tests {
             ("USER_WALKED", USER_WALKED as usize),
             ("USER_RESUMED", USER_RESUMED as usize),
             ("RULES_MAX", RULES_MAX),
-            ("LINE_RULES_MAX", LINE_RULES_MAX),
-            ("RULE_LINE_BYTES", RULE_LINE_BYTES as usize),
+            ("EXTENT_RULES_MAX", EXTENT_RULES_MAX),
             ("RULE_BLOCK_BYTES", RULE_BLOCK_BYTES as usize),
             ("FILE_RANGES_MAX", FILE_RANGES_MAX),
             ("FILE_SPACES_MAX", FILE_SPACES_MAX),

@@ -13,12 +13,9 @@ pub const WALK_WITHOUT_RULE: u32 = 0;
 pub const WALK_WHOLE: u32 = 1;
 /// In [`RuleKey::place`]: see [`Extent`].
 const RULE_EXACT: u64 = 1 << 62;
-const RULE_LINE: u64 = 1 << 60;
-const RULE_BLOCK: u64 = 1 << 59;
-/// Bytes of code in [`Extent::Line`].
-pub const RULE_LINE_BYTES: u64 = 64;
+const RULE_BLOCK: u64 = 1 << 60;
 /// Bytes of code in [`Extent::Block`].
-pub const RULE_BLOCK_BYTES: u64 = 1024;
+pub const RULE_BLOCK_BYTES: u64 = 256;
 
 /// In [`RuleKey::place`]: an offset in a file, of which `space` is the number.
 const RULE_IN_FILE: u64 = 1 << 61;
@@ -37,7 +34,7 @@ pub struct FileRange {
     pub offset: u64,
     /// Bytes.
     pub len: u32,
-    /// Number of the file, drawn by the daemon; 0: no range, and none behind it.
+    /// Number of the file: a hash of its state, or drawn by the daemon; 0: no range.
     pub number: u32,
 }
 
@@ -59,10 +56,8 @@ pub enum Extent {
     Call,
     /// Those that execute the instruction next that is there.
     Next,
-    /// All in the [`RULE_LINE_BYTES`] from there on, a multiple of them. Return addresses follow a
+    /// All in the [`RULE_BLOCK_BYTES`] from there on, a multiple of them. Return addresses follow a
     /// call.
-    Line,
-    /// The same of [`RULE_BLOCK_BYTES`].
     Block,
 }
 
@@ -98,11 +93,16 @@ impl RuleKey {
         Self::of(space, address, extent)
     }
 
+    /// Whether the place is an offset in a file.
+    #[must_use]
+    pub fn is_in_file(&self) -> bool {
+        self.place & (IN_PROGRAM | RULE_IN_FILE) == RULE_IN_FILE
+    }
+
     fn of(space: u32, place: u64, extent: Extent) -> Self {
         let extent = match extent {
             Extent::Call => 0,
             Extent::Next => RULE_EXACT,
-            Extent::Line => RULE_LINE,
             Extent::Block => RULE_BLOCK,
         };
         Self { place: place | extent, space, reserved: 0 }
@@ -166,19 +166,64 @@ impl Rule {
         Self(END | u64::from(end & 15) << 4)
     }
 
-    /// As the sampler reads it: with the number of the code that it holds for, or the first byte of
-    /// a line from which on it holds.
+    /// As the sampler reads the first rule of a place: with the number of the code that it holds
+    /// for.
     #[must_use]
-    pub fn word(self, above: u16) -> u64 {
-        self.0 | u64::from(above) << 48
+    pub fn word(self, check: u16) -> u64 {
+        self.0 | u64::from(check) << 48
+    }
+
+    /// As the sampler reads a further rule of a block, from byte `begin` on: 8 bits of that, the
+    /// kind in 3, the words between the caller's frame pointer and the CFA in 6, 1 if the return
+    /// address is in the word above the frame pointer and not where a call puts it, and the
+    /// distance of the CFA in 14, signed. [`Self::OTHER`] stands for a rule that does not fit.
+    #[must_use]
+    pub fn short(self, begin: u8) -> u32 {
+        let kind = self.0 & 15;
+        let distance = (self.0 as i64) << 36 >> 44;
+        let (return_words, frame_words) = (self.0 >> 28 & 1023, self.0 >> 38 & 1023);
+        let is_above_frame = return_words != RETURN_WORDS;
+        let fits = kind == OTHER
+            || kind <= THROUGH_FP
+                && (-(1 << 13)..1 << 13).contains(&distance)
+                && frame_words < 64
+                && (!is_above_frame || return_words + 1 == frame_words);
+        if !fits {
+            return Self::OTHER.short(begin);
+        }
+        let distance = (distance as u32) << 18;
+        let frame = (frame_words as u32) << 11 | u32::from(is_above_frame) << 17;
+        u32::from(begin) | (kind as u32) << 8 | if kind == OTHER { 0 } else { frame | distance }
     }
 }
 
-/// The rules of a place, line or block: the first with the number of the code, the next ones, if
-/// not 0, each with the first byte of the line from which on it holds, in ascending order.
-pub type RuleWords = [u64; LINE_RULES_MAX];
-/// Most rules of a line.
-pub const LINE_RULES_MAX: usize = 4;
+/// Words between the CFA and the return address where a call puts it: on x86-64 in the word below,
+/// on arm64 in the link register.
+const RETURN_WORDS: u64 = cfg!(target_arch = "x86_64") as u64;
+
+/// The rules of a place or block: the first one as [`Rule::word`], and two of the next in each
+/// further word as [`Rule::short`], those of lower addresses in lower bits, in ascending order; 0:
+/// none.
+pub type RuleWords = [u64; EXTENT_RULES_MAX / 2 + 1];
+/// Most rules of a block.
+pub const EXTENT_RULES_MAX: usize = 15;
+
+/// The rules of a place or block: what the first one holds for, and from which byte on each of the
+/// next ones holds. At most [`EXTENT_RULES_MAX`] are used.
+#[must_use]
+pub fn rule_words(check: u16, rules: impl IntoIterator<Item = (u8, Rule)>) -> RuleWords {
+    let mut words = RuleWords::default();
+    let mut rules = rules.into_iter();
+    if let (Some(word), Some((_, rule))) = (words.first_mut(), rules.next()) {
+        *word = rule.word(check);
+    }
+    for (place, (begin, rule)) in (2..).zip(rules) {
+        if let Some(word) = words.get_mut(place / 2) {
+            *word |= u64::from(rule.short(begin)) << (place % 2 * 32);
+        }
+    }
+    words
+}
 
 #[cfg(test)]
 mod tests {
@@ -199,5 +244,35 @@ mod tests {
             assert_eq!(Rule::row(base, distance, return_below, frame_below), None, "{distance}");
         }
         assert_eq!(Rule::end(3).word(0), 3 << 4 | END);
+    }
+
+    #[test]
+    fn further_rules_of_a_block_take_half_a_word() {
+        let row = |distance, return_below, frame_below| {
+            Rule::row(FrameBase::StackPointer, distance, return_below, frame_below).unwrap()
+        };
+        let usual = RETURN_WORDS as u16 * 8;
+        let short = |rule: Rule| rule.short(0x42);
+        assert_eq!(short(row(48, usual, 16)), 6 << 18 | 2 << 11 | (FROM_SP as u32) << 8 | 0x42);
+        assert_eq!(short(row(-8, usual, 0)), 0x3fff << 18 | (FROM_SP as u32) << 8 | 0x42);
+        // A frame record at the lower end of a frame.
+        let record = short(row(160, 152, 160));
+        assert_eq!(record, 20 << 18 | 1 << 17 | 20 << 11 | (FROM_SP as u32) << 8 | 0x42);
+        let other = (OTHER as u32) << 8 | 0x42;
+        for rule in [
+            row(1 << 16, usual, 0),
+            row(160, usual, 64 * 8),
+            row(160, 32, 16),
+            Rule::end(1),
+            Rule::FRAME_POINTER,
+            Rule::OTHER,
+        ] {
+            assert_eq!(short(rule), other, "{rule:?}");
+        }
+        let rules = (0..20).map(|begin| (begin, row(48, usual, 16)));
+        let words = rule_words(0xabcd, rules);
+        assert_eq!(words[0], row(48, usual, 16).word(0xabcd));
+        assert_eq!(words[7] as u32 & 0xff, 13);
+        assert_eq!(words[7] >> 32 & 0xff, 14);
     }
 }

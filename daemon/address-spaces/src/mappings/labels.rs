@@ -115,8 +115,8 @@ impl Mappings {
     pub fn foresee(&mut self, record: &mut TimedRecord) -> bool {
         self.users.foresee(&record.kind, &self.system);
         match record.kind {
-            RecordKind::File { pid, start, size_low, changed_ns } => {
-                self.files.hear_of(pid, start, size_low, changed_ns);
+            RecordKind::File { pid, start, size_low, changed_ns, number } => {
+                self.files.hear_of(pid, start, (size_low, changed_ns), number);
             }
             RecordKind::Lost { .. } => self.files.forget_what_was_told(),
             _ => {}

@@ -170,7 +170,7 @@ impl CallStacks {
         self.totals.dropped += dropped;
         self.crowded += crowded;
         self.look_within = match fill {
-            FILL_MAX.. => self.look_within / 2,
+            FILL_MAX.. => self.look_within.mul_f64(FILL_MAX / 2.0 / fill),
             _ if fill < FILL_MAX / 4.0 => self.look_within * 2,
             _ => self.look_within,
         };

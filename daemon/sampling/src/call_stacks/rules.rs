@@ -2,14 +2,16 @@
 //!
 //! Rules of code that is counted under a number hold for every process with that code. So the
 //! number is used only where the process had the very code mapped that the number stands for, and
-//! where the rule follows from the file alone. Other files get numbers of their own here, and the
-//! sampler is told where a process maps them. All other rules are of one address space.
+//! where the rule follows from the file alone. Other files have numbers for rules alone: the
+//! sampler makes one from the state of each file that it sees mapped, and the daemon draws one for
+//! each file that was mapped before. It tells the sampler where a process has such files when the
+//! sampler misses rules of them. All other rules are of one address space.
 
 use super::placed::PlacedStack;
 use crate::sample_source::Order;
 use abi::{
-    Extent, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges, PC_BITS, RULE_BLOCK_BYTES,
-    RULE_LINE_BYTES, RULES_MAX, RuleKey, SharedCode,
+    Extent, FILE_SPACES_MAX, FileRange, FileRanges, PC_BITS, RULE_BLOCK_BYTES, RULES_MAX, RuleKey,
+    SharedCode,
 };
 use address_spaces::mappings::{AddressMap, Mapping, Mappings};
 use address_spaces::users::Payer;
@@ -65,7 +67,6 @@ impl LearntRules {
     fn has_missed(&self, rule: &LearntRule) -> bool {
         let bytes = match rule.extent {
             Extent::Call | Extent::Next => 1,
-            Extent::Line => RULE_LINE_BYTES,
             Extent::Block => RULE_BLOCK_BYTES,
         };
         let places = rule.address..rule.address.saturating_add(bytes);
@@ -76,63 +77,64 @@ impl LearntRules {
 /// Files whose rules hold in every process that maps them, and where processes map them.
 #[derive(Default)]
 struct FileNumbers {
+    /// Of files with rules.
     numbers: HashMap<MappedFileId, u32>,
-    /// By address space.
-    ranges: HashMap<u32, Vec<FileRange>>,
+    /// What the sampler was last told, by address space.
+    told: HashMap<u32, FileRanges>,
 }
 
 impl FileNumbers {
-    /// The number of the file that is mapped here in an address space, if the sampler is told
-    /// there which. `is_new` is set where it is not told yet.
-    fn number(&mut self, space: u32, mapping: &Mapping, is_new: &mut bool) -> Option<u32> {
-        if self.ranges.len() >= FILE_SPACES_MAX {
-            self.ranges.clear();
-        }
-        let ranges = self.ranges.entry(space).or_default();
-        let known = ranges.iter().position(|range| range.start == mapping.start);
-        let len = u32::try_from(mapping.end.checked_sub(mapping.start)?).ok()?;
-        if known.is_none() && ranges.len() >= FILE_RANGES_MAX {
-            return None;
-        }
+    /// The number of a file that has a rule: the sampler's, or one that is drawn for a file that
+    /// was mapped before the sampler began.
+    fn number(&mut self, file: &MappedFileId, of_sampler: Option<u32>) -> u32 {
         if self.numbers.len() >= NUMBERS_MAX {
-            // Numbers are not used twice: those of before lead to no rule of another file.
+            // Drawn numbers are not used twice: those of before lead to no rule of another file.
             self.numbers.clear();
         }
-        let number = match self.numbers.get(&mapping.file.id) {
-            Some(number) => *number,
-            None => {
-                let number = fastrand::u32(1..);
-                self.numbers.insert(mapping.file.id.clone(), number);
-                number
-            }
+        let drawn = || fastrand::u32(1..);
+        let number = self.numbers.entry(file.clone()).or_insert_with(drawn);
+        *number = of_sampler.unwrap_or(*number);
+        *number
+    }
+
+    /// Where a process has files with numbers: those with rules first.
+    fn ranges(&self, mappings: &Mappings, learnt: &LearntRules) -> FileRanges {
+        let range = |mapping: &Mapping, number| {
+            let len = u32::try_from(mapping.end.checked_sub(mapping.start)?).ok()?;
+            let (start, offset) = (mapping.start, mapping.file_offset);
+            Some(FileRange { start, offset, len, number })
         };
-        let range = FileRange { start: mapping.start, offset: mapping.file_offset, len, number };
-        match known.and_then(|place| ranges.get_mut(place)) {
-            Some(known) if *known == range => {}
-            Some(known) => (*known, *is_new) = (range, true),
-            None => {
-                ranges.push(range);
-                *is_new = true;
+        let with_rules = learnt
+            .map
+            .iter()
+            .filter_map(|mapping| range(mapping, *self.numbers.get(&mapping.file.id)?));
+        let others = learnt.map.iter().filter_map(|mapping| {
+            let id = &mapping.file.id;
+            let is_counted = learnt.code.find(mapping.start).is_some();
+            if is_counted || self.numbers.contains_key(id) {
+                return None;
             }
-        }
-        Some(number)
-    }
-
-    /// Adds the process's mappings of other files that have a number already, so that their rules
-    /// serve this process too before its walks come there.
-    fn add_known(&mut self, space: u32, map: &AddressMap, is_new: &mut bool) {
-        let with_number = |mapping: &&Mapping| self.numbers.contains_key(&mapping.file.id);
-        let known: Vec<Mapping> = map.iter().filter(with_number).cloned().collect();
-        known.iter().for_each(|mapping| {
-            self.number(space, mapping, is_new);
+            range(mapping, mappings.files.number(id)?)
         });
+        let mut all = FileRanges::default();
+        all.iter_mut().zip(with_rules.chain(others)).for_each(|(to, range)| *to = range);
+        all
     }
 
-    fn of(&self, space: u32) -> FileRanges {
-        let mut all = FileRanges::default();
-        let ranges = self.ranges.get(&space).into_iter().flatten();
-        all.iter_mut().zip(ranges).for_each(|(to, range)| *to = *range);
-        all
+    /// Where the process has files with numbers, if the sampler may not know. `is_lost` says that
+    /// it has not found a rule that it was given.
+    fn untold(
+        &mut self,
+        learnt: &LearntRules,
+        mappings: &Mappings,
+        is_lost: bool,
+    ) -> Option<FileRanges> {
+        let ranges = self.ranges(mappings, learnt);
+        if self.told.len() >= FILE_SPACES_MAX {
+            self.told.clear();
+        }
+        let before = self.told.insert(learnt.space, ranges);
+        (is_lost || before != Some(ranges)).then_some(ranges)
     }
 }
 
@@ -155,13 +157,15 @@ impl Rules {
         now: Instant,
     ) -> Vec<Order> {
         let mut left = self.allowance(learnt.payer, now);
-        let mut is_new = false;
+        let (mut has_file, mut is_lost) = (false, false);
         let mut chosen = Vec::new();
         for rule in &learnt.rules {
-            let key = self.key(learnt, rule, mappings, &mut is_new);
+            let key = self.key(learnt, rule, mappings);
             let hash = FixedState::default().hash_one((key, rule.words));
-            // The kernel has removed it where the sampler has missed it.
-            if left < 1.0 || (self.given.contains(&hash) && !learnt.has_missed(rule)) {
+            let is_given = self.given.contains(&hash);
+            // The kernel has removed it, or does not know where the process has the file.
+            let is_missed = is_given && learnt.has_missed(rule);
+            if left < 1.0 || (is_given && !is_missed) {
                 continue;
             }
             if self.given.len() >= 2 * RULES_MAX {
@@ -169,13 +173,14 @@ impl Rules {
             }
             self.given.insert(hash);
             left -= 1.0;
+            is_lost |= is_missed;
+            has_file |= key.is_in_file();
             chosen.push((key, rule.words));
         }
         self.allowances.insert(learnt.payer, (left, now));
         let mut orders = Vec::new();
-        if is_new {
-            self.files.add_known(learnt.space, &learnt.map, &mut is_new);
-            orders.push(Order::SetFileRanges(learnt.space, self.files.of(learnt.space)));
+        if has_file && let Some(ranges) = self.files.untold(learnt, mappings, is_lost) {
+            orders.push(Order::SetFileRanges(learnt.space, ranges));
         }
         if !chosen.is_empty() {
             orders.push(Order::AddRules(chosen));
@@ -183,13 +188,7 @@ impl Rules {
         orders
     }
 
-    fn key(
-        &mut self,
-        learnt: &LearntRules,
-        rule: &LearntRule,
-        mappings: &Mappings,
-        is_new: &mut bool,
-    ) -> RuleKey {
+    fn key(&mut self, learnt: &LearntRules, rule: &LearntRule, mappings: &Mappings) -> RuleKey {
         let LearntRule { address, extent, is_of_file, .. } = *rule;
         let of_space = RuleKey::in_space(learnt.space, address, extent);
         let Some(mapping) = learnt.map.find(address).filter(|_| is_of_file) else {
@@ -200,14 +199,12 @@ impl Rules {
         {
             return RuleKey::in_program(number, distance, extent);
         }
-        if !mapping.file.is_file() {
+        let offset = mapping.file_offset.wrapping_add(address - mapping.start);
+        if !mapping.file.is_file() || offset >= 1 << PC_BITS {
             return of_space;
         }
-        let offset = mapping.file_offset.wrapping_add(address - mapping.start);
-        match self.files.number(learnt.space, mapping, is_new) {
-            Some(number) if offset < 1 << PC_BITS => RuleKey::in_file(number, offset, extent),
-            _ => of_space,
-        }
+        let file = &mapping.file.id;
+        RuleKey::in_file(self.files.number(file, mappings.files.number(file)), offset, extent)
     }
 
     fn allowance(&mut self, payer: Payer, now: Instant) -> f64 {
@@ -227,7 +224,7 @@ mod tests {
     use address_spaces::mapped_files::MappedFile;
     use std::time::Duration;
 
-    const WORDS: RuleWords = [1, 0, 0, 0];
+    const WORDS: RuleWords = [1, 0, 0, 0, 0, 0, 0, 0];
 
     fn learnt(addresses: std::ops::Range<u64>, missed: &[u64]) -> LearntRules {
         let rule =
@@ -292,11 +289,20 @@ mod tests {
         let number = ranges[0].number;
         assert_eq!(ranges[0], FileRange { start: 0x1000, offset: 0x4000, len: 0x1000, number });
         assert_eq!(*added, [(RuleKey::in_file(number, 0x4234, Extent::Call), WORDS)]);
-        // Another process that maps the file elsewhere has the rule as soon as it is told where.
+        // Another process maps the file elsewhere: once it misses the rule the sampler is told
+        // where, and again if it misses it still.
         (learnt.space, learnt.map) = (8, mapped(&own, 0x9000, 0x4000));
         learnt.rules[0].address = 0x9234;
-        let orders = rules.orders(&learnt, &mappings, Instant::now());
-        assert!(matches!(&orders[..], [Order::SetFileRanges(8, _)]), "{orders:?}");
+        assert_eq!(rules.orders(&learnt, &mappings, Instant::now()), []);
+        learnt.missed.insert(0x9234);
+        for _ in 0..2 {
+            let orders = rules.orders(&learnt, &mappings, Instant::now());
+            let told = matches!(&orders[..], [Order::SetFileRanges(8, _), Order::AddRules(_)]);
+            assert!(told, "{orders:?}");
+        }
+        // The sampler's own number of a file replaces one that was drawn.
+        assert_eq!(rules.files.number(&own.id, Some(77)), 77);
+        assert_eq!(rules.files.number(&own.id, None), 77);
         // What is true of one process is its own.
         learnt.rules[0].is_of_file = false;
         let own_rules = given(rules.orders(&learnt, &mappings, Instant::now()));
