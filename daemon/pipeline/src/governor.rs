@@ -45,6 +45,9 @@ const OWED_MAX: f64 = 5.0;
 /// Terms in a row that must ask for a lower rate. A storm of compilers that makes the daemon work
 /// for one term is not a reason.
 const TERMS_DOWN: u32 = 2;
+/// Terms of dcpid before that. In the first ones all files and all code are new to it, and a rate
+/// that these ask for would stay for ten minutes.
+const TERMS_FIRST: u32 = 4;
 /// Part of the budget that a single term must cost for the rate to go down at once.
 const FAR_TOO_MUCH: f64 = 2.0;
 /// Part of the budget that two terms in a row must cost for less to be done than is done at the
@@ -203,6 +206,8 @@ pub struct Governor {
     owed: f64,
     /// Part of the budget that the previous term cost.
     used_before: f64,
+    /// Terms so far.
+    terms: u32,
     /// Terms in a row that asked for a lower rate.
     terms_down: u32,
     /// Terms in a row that allowed a higher rate, and the highest that all of them allowed.
@@ -249,6 +254,7 @@ impl Governor {
             costs: None,
             owed: 0.0,
             used_before: 0.0,
+            terms: 0,
             terms_down: 0,
             terms_up: (0, 0),
             patience: PATIENCE_MIN,
@@ -338,6 +344,7 @@ impl Governor {
         (ns_per_sample, events, fastest): (f64, usize, usize),
         now_unix_s: u64,
     ) -> Verdict {
+        self.terms = self.terms.saturating_add(1);
         let used = self.budget.map_or(0.0, |budget| bill.share() / budget.0);
         let before = std::mem::replace(&mut self.used_before, used);
         let newest = Costs::of(&bill);
@@ -353,6 +360,7 @@ impl Governor {
         };
         let lowest = RATES.len() - 1;
         let is_lower = allowed > self.step && self.is_adjustable();
+        let lasts = self.terms_down >= TERMS_DOWN && self.terms > TERMS_FIRST;
         let too_much = used.min(before) > TOO_MUCH || used > FAR_TOO_MUCH;
         let is_less_worth_it = match self.level {
             SamplingLevel::All => bill.walks_part() >= WORTH_PART,
@@ -362,7 +370,7 @@ impl Governor {
         if memory > 1.0 && self.is_adjustable() && self.step < lowest {
             step = lowest; // it may not have ten minutes
             why = "memory beyond --memory-limit".to_owned();
-        } else if is_lower && (self.terms_down >= TERMS_DOWN || used > FAR_TOO_MUCH) {
+        } else if is_lower && (lasts || used > FAR_TOO_MUCH) {
             step = allowed;
             why = self.why_lower(used, before);
         } else if memory > 1.0 || (too_much && !is_lower && is_less_worth_it) {
@@ -532,7 +540,7 @@ mod tests {
                 }
             })
         };
-        assert!(until(&mut host, 0.6, false).is_some_and(|terms| terms <= 4));
+        assert!(until(&mut host, 0.6, false).is_some_and(|terms| terms <= TERMS_FIRST + 1));
         let first = until(&mut host, 0.05, true).unwrap();
         assert!((PATIENCE_MIN..PATIENCE_MIN + 12).contains(&first), "{first}");
         (0..PATIENCE_MIN).for_each(|_| {
