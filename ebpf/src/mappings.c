@@ -164,13 +164,13 @@ INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 static const struct file_ranges NO_RANGES;
 
 /* Adds a mapping of a file to those of the process by which walks find rules of the file's code
- * (walk.h), in the place of one that it replaces. These are the first FILE_RANGES_MAX of its files
- * until the daemon chooses those whose rules it knows. */
+ * (walk.h), in the place of those that it replaces. These are the first FILE_RANGES_MAX of its
+ * files until the daemon chooses those whose rules it knows. */
 INLINE void add_range(u32 space, const struct file_range *added)
 {
 	struct file_ranges *ranges = bpf_map_lookup_elem(&FILE_RANGES, &space);
 	struct file_range *range;
-	u32 place;
+	u32 place, is_added = 0;
 
 	if (!ranges) {
 		bpf_map_update_elem(&FILE_RANGES, &space, &NO_RANGES, BPF_ANY);
@@ -186,11 +186,13 @@ INLINE void add_range(u32 space, const struct file_range *added)
 			continue;
 		/* Other threads of the process may be sampled meanwhile, on other CPUs. */
 		*(volatile u32 *)&range->number = 0;
+		if (is_added)
+			continue;
+		is_added = 1;
 		*(volatile u64 *)&range->start = added->start;
 		*(volatile u64 *)&range->offset = added->offset;
 		*(volatile u32 *)&range->len = added->len;
 		*(volatile u32 *)&range->number = added->number;
-		return;
 	}
 }
 
