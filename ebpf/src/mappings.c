@@ -160,7 +160,7 @@ INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 	unlock_slot(root_pid);
 }
 
-/* A process without any: too large for the stack. */
+/* The ranges of a process that has none yet; 192 bytes are too many for the program's stack. */
 static const struct file_ranges NO_RANGES;
 
 /* Adds a mapping of a file to those of the process by which walks find rules of the file's code
@@ -184,7 +184,8 @@ INLINE void add_range(u32 space, const struct file_range *added)
 		if (range->number && (range->start + range->len <= added->start ||
 				      added->start + added->len <= range->start))
 			continue;
-		/* Other threads of the process may be sampled meanwhile, on other CPUs. */
+		/* Walks of the process's other threads, on other CPUs, read the range meanwhile:
+		 * while its number is 0 they find no rule by it. */
 		*(volatile u32 *)&range->number = 0;
 		if (is_added)
 			continue;
@@ -204,10 +205,11 @@ INLINE void note_range(const struct mapping *mapping, u64 mm, u32 number)
 				    .offset = mapping->page << 12,
 				    .len = mapping->end - mapping->start,
 				    .number = number };
-	struct slot *slot = slot_of(root_process());
+	struct slot *slot;
 
 	if (number == PROGRAM_NONE || (mapping->end - mapping->start) >> 32)
 		return;
+	slot = slot_of(root_process());
 	/* What an exec maps has a number already, or will have one. */
 	if (!slot || slot->mm != mm || slot->libraries[LIBC].start == mapping->start ||
 	    slot->libraries[INTERPRETER].start == mapping->start)

@@ -123,7 +123,8 @@ struct {
 	struct rule_words *value;
 } RULES SECTION(".maps");
 
-/* Key: as struct stack_record.space. New mappings, forks and the daemon write it. */
+/* Key: as struct stack_record.space. The programs that follow mappings and forks write it,
+ * and so does the daemon. */
 struct {
 	int (*type)[BPF_MAP_TYPE_LRU_HASH];
 	int (*max_entries)[FILE_SPACES_MAX];
