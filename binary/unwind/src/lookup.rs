@@ -11,8 +11,7 @@ use crate::rules::{Known, Rules, Site};
 use crate::signal::{BACK_IN_TRAMPOLINE, CONTEXT_START_BYTES, TRAMPOLINE_BYTES_MAX};
 use crate::signal::{is_context_start, is_trampoline};
 use crate::simple::{
-    self, BLOCK_BYTES, CHECKED_BEFORE, CHECKED_BYTES, EXTENT_RULES_MAX, Extent, FrameRule, Learnt,
-    code_check,
+    self, BLOCK_BYTES, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, Learnt, code_check, fewer,
 };
 use crate::source::ReadAt;
 use crate::table::{File, Table};
@@ -26,9 +25,6 @@ const ENTRY_BYTES: u64 = 64;
 /// procedures with such changes are short.
 const CODE_BEFORE_MAX: u64 = 256;
 
-/// Rules that hold for fewer bytes are the first to be left out of a block with many: those
-/// between the instructions of prologues and epilogues.
-const SHORT_ROW_BYTES: u16 = 5;
 /// Bytes after a place without rule at which a rule is looked for again.
 const UNCOVERED_STEP: u64 = 4;
 
@@ -501,20 +497,39 @@ impl Lookup {
     }
 }
 
-/// The rules of a block, by first byte, as many as a [`Learnt`] can have.
-fn fewer(mut rows: Vec<(u16, FrameRule)>) -> Vec<(u16, FrameRule)> {
-    if rows.len() > EXTENT_RULES_MAX {
-        let ends: Vec<u16> = rows.iter().skip(1).map(|(begin, _)| *begin).collect();
-        for ((begin, rule), end) in rows.iter_mut().zip(ends) {
-            if end - *begin < SHORT_ROW_BYTES {
-                *rule = FrameRule::Other;
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_remembers_which_of_its_bytes_have_a_rule() {
+        let place = |address| Place {
+            image: 1,
+            offset: address,
+            address,
+            machine: Machine::X86_64,
+            entry: 0,
+            is_go: false,
+        };
+        let learnt = |address, then| Learnt {
+            address,
+            extent: Extent::Block,
+            rule: FrameRule::FramePointer,
+            then,
+            check: 0,
+            is_of_file: true,
+        };
+        let mut told = Told::default();
+        assert_eq!(told.has(place(0x1010), 0x1000), None);
+        told.add(place(0x1010), &learnt(0x1000, vec![(9, FrameRule::Signal)]));
+        assert_eq!(told.has(place(0x1010), 0x1000), Some(true));
+        let then = vec![(66, FrameRule::Other), (68, FrameRule::Signal), (255, FrameRule::Other)];
+        told.add(place(0x1210), &learnt(0x1200, then));
+        for (into, is_told) in
+            [(0, true), (65, true), (66, false), (67, false), (68, true), (254, true), (255, false)]
+        {
+            assert_eq!(told.has(place(0x1200 + into), 0x1200), Some(is_told), "{into}");
         }
-        rows.dedup_by_key(|(_, rule)| *rule);
+        assert_eq!(told.has(place(0x1310), 0x1300), None);
     }
-    if rows.len() > EXTENT_RULES_MAX {
-        rows.truncate(EXTENT_RULES_MAX);
-        rows.last_mut().into_iter().for_each(|(_, rule)| *rule = FrameRule::Other);
-    }
-    rows
 }

@@ -19,6 +19,10 @@ pub const BLOCK_BYTES: u64 = 256;
 /// Most rules of a block: prologues and epilogues have one for each register that they save.
 pub const EXTENT_RULES_MAX: usize = 15;
 
+/// Rules that hold for fewer bytes are the first to be left out of a block with many: those
+/// between the instructions of prologues and epilogues.
+const SHORT_ROW_BYTES: u16 = 5;
+
 /// What a frame's canonical frame address (CFA) is computed from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Base {
@@ -174,6 +178,24 @@ fn row(rule: &Rule, machine: Machine, address: u64, is_exact: bool) -> Option<Fr
     is_short.then_some(FrameRule::Row { base, distance, return_below, frame_below })
 }
 
+/// The rules of a block, by first byte, as many as a [`Learnt`] can have.
+pub(crate) fn fewer(mut rows: Vec<(u16, FrameRule)>) -> Vec<(u16, FrameRule)> {
+    if rows.len() > EXTENT_RULES_MAX {
+        let ends: Vec<u16> = rows.iter().skip(1).map(|(begin, _)| *begin).collect();
+        for ((begin, rule), end) in rows.iter_mut().zip(ends) {
+            if end - *begin < SHORT_ROW_BYTES {
+                *rule = FrameRule::Other;
+            }
+        }
+        rows.dedup_by_key(|(_, rule)| *rule);
+    }
+    if rows.len() > EXTENT_RULES_MAX {
+        rows.truncate(EXTENT_RULES_MAX);
+        rows.last_mut().into_iter().for_each(|(_, rule)| *rule = FrameRule::Other);
+    }
+    rows
+}
+
 /// The rule of a frame record that `record` leads to.
 pub fn of_record(record: Record, machine: Machine) -> FrameRule {
     let (distance, return_below, frame_below) = match (record, machine) {
@@ -283,5 +305,39 @@ mod tests {
             let said = of_row(&rule, Machine::X86_64, 0, is_exact);
             assert_eq!(said, FrameRule::Other, "{rule:?}");
         }
+    }
+    #[test]
+    fn a_block_with_many_rules_loses_the_short_ones_first() {
+        let row = |distance| FrameRule::Row {
+            base: Base::StackPointer,
+            distance,
+            return_below: 8,
+            frame_below: 0,
+        };
+        // A prologue that pushes six registers, and a body, in each half of the block.
+        let half = |begin: u16| {
+            (0..7u16)
+                .map(move |push| (begin + 2 * push, row(8 + 8 * i64::from(push))))
+                .chain([(begin + 20, row(128))])
+        };
+        let few: Vec<_> = half(0).collect();
+        assert_eq!(fewer(few.clone()), few);
+        let many: Vec<_> = half(0).chain(half(128)).collect();
+        assert_eq!(many.len(), EXTENT_RULES_MAX + 1);
+        let expected = [
+            (0, FrameRule::Other),
+            (12, row(56)),
+            (20, row(128)),
+            (128, FrameRule::Other),
+            (140, row(56)),
+            (148, row(128)),
+        ];
+        assert_eq!(fewer(many), expected);
+        let long: Vec<_> =
+            (0..20u16).map(|number| (12 * number, row(8 + i64::from(number) % 2 * 8))).collect();
+        let long = fewer(long);
+        assert_eq!(long.len(), EXTENT_RULES_MAX);
+        assert_eq!(long.last(), Some(&(12 * 14, FrameRule::Other)));
+        assert!(long.iter().rev().skip(1).all(|(_, rule)| *rule != FrameRule::Other));
     }
 }

@@ -4,6 +4,9 @@ use abi::{Extent, FrameBase, Rule, RuleWords};
 use serde::{Deserialize, Serialize};
 use unwind::{Base, End, FrameRule, Learnt};
 
+const _: () = assert!(unwind::BLOCK_BYTES == abi::RULE_BLOCK_BYTES);
+const _: () = assert!(unwind::EXTENT_RULES_MAX == abi::EXTENT_RULES_MAX);
+
 /// A rule of frames at one place of the process's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearntRule {
