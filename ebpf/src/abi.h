@@ -129,26 +129,6 @@ struct identity {
 #define LIBRARY_PART(page) (((page) + 1) << 12)
 #define FILE_PART 0
 
-enum { SNAPSHOTS_PER_CPU = 128, SNAPSHOT_REGISTERS = 18, STACK_BYTES = 256 };
-/* The registers of user code at a sample, and the top of its stack. */
-struct snapshot {
-	u64 key;
-	u32 space;
-	u32 stack_len;
-	u64 registers[SNAPSHOT_REGISTERS];
-	unsigned char stack[STACK_BYTES];
-};
-
-/* Positions in a CPU's ring of snapshots: the sampler writes the first cache line, the daemon the
- * second. All three numbers only grow, and wrap at 2^32. */
-struct snapshot_ring {
-	u32 written;
-	u32 dropped;
-	u32 reserved[14];
-	u32 taken;
-	u32 reserved_too[15];
-} __attribute__((aligned(64)));
-
 /* A CPU's ring of stacks. A record begins at its position modulo STACK_RING_BYTES and may reach
  * beyond that, into the slack behind the ring, so no record is in two pieces. */
 enum {
@@ -413,11 +393,6 @@ ASSERT_OFFSET(change, generation_before, 36);
 ASSERT_SIZE(identity, 48);
 ASSERT_OFFSET(identity, part, 24);
 ASSERT_OFFSET(identity, device, 40);
-ASSERT_SIZE(snapshot, 416);
-ASSERT_OFFSET(snapshot, registers, 16);
-ASSERT_OFFSET(snapshot, stack, 160);
-ASSERT_SIZE(snapshot_ring, 128);
-ASSERT_OFFSET(snapshot_ring, taken, 64);
 ASSERT_SIZE(stack_record, 416);
 ASSERT_OFFSET(stack_record, command, 40);
 ASSERT_OFFSET(stack_record, begin, 72);

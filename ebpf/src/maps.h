@@ -6,6 +6,7 @@
 #pragma once
 
 #include "abi.h"
+#include "snapshot_abi.h"
 
 /* Index: CPU. */
 struct {
@@ -60,6 +61,23 @@ struct {
 	u32 *key;
 	struct snapshot *value;
 } SNAPSHOT_DATA SECTION(".maps");
+
+/* The programs that read ahead, by the place that they begin at. The daemon writes them, and the
+ * kernel removes those that were used least lately when there is no room. */
+struct {
+	int (*type)[BPF_MAP_TYPE_LRU_HASH];
+	int (*max_entries)[AHEAD_MAX];
+	struct ahead_key *key;
+	struct ahead *value;
+} AHEAD SECTION(".maps");
+
+/* Index: CPU. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*max_entries)[1];
+	u32 *key;
+	struct ahead_state *value;
+} AHEAD_STATES SECTION(".maps");
 
 /* Index: CPU. */
 struct {

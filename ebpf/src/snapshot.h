@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Snapshots of the registers and the stack of user code, from which the daemon interprets what the
+ * Snapshots of the registers and the memory of user code, from which the daemon interprets what the
  * thread executes next. x86-64 only.
  */
 #pragma once
 
 #include "abi.h"
+#include "ahead.h"
 #include "maps.h"
 #include "place.h"
 #include "settings.h"
@@ -39,6 +40,7 @@ OUT_OF_LINE void take_snapshot(struct context *context, u32 cpu, struct place pl
 	}
 	snapshot->key = place.key;
 	snapshot->space = place.space;
+	snapshot->lines = 0;
 	to = snapshot->registers;
 	to[0] = context->registers[10]; /* ax */
 	to[1] = context->registers[11]; /* cx */
@@ -69,6 +71,7 @@ OUT_OF_LINE void take_snapshot(struct context *context, u32 cpu, struct place pl
 			rest = 0;
 		snapshot->stack_len = rest;
 	}
+	read_ahead(cpu, index);
 	/* Atomic, which orders it after the writes above: the daemon reads up to `written`. */
 	__sync_fetch_and_add(&ring->written, 1);
 }

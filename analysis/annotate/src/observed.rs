@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use code::cfg::Part;
 use estimate::truth::ExactCounts;
-use estimate::{Branch, RemainingRounds};
-use image::Vaddr;
-use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, ROUNDS, TAKEN, Values};
+use estimate::{Branch, Outcomes, RemainingRounds};
+use image::{ImageOffset, Vaddr};
+use model::Values;
+use model::{BranchOutcome, BranchRounds, EDGES, Edges, FIRST_EDGES, OUTCOMES, ROUNDS, TAKEN};
 use names::procedures::Known;
 use query::load::{ImageSamples, Samples};
 use query::problem::{self, Problem};
@@ -35,13 +36,44 @@ pub(crate) fn branches(
             Err(error) => problem::add_unreadable(problems, error),
         }
     }
+    let untold = untold(samples, image, known, problems);
     let branch = |((from, to), (all, first)): ((Vaddr, Vaddr), (u64, u64))| Branch {
         from,
         to,
         first,
         later: all.saturating_sub(first),
+        untold: untold.get(&from).copied(),
     };
     counted.into_iter().map(branch).collect()
+}
+
+/// For branches with enough outcomes in turn, the share that the outcomes before do not tell.
+fn untold(
+    samples: &Samples,
+    image: &ImageSamples,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> HashMap<Vaddr, f64> {
+    let mut all: HashMap<ImageOffset, BTreeMap<u8, Outcomes>> = HashMap::new();
+    for epoch in &samples.epochs {
+        match epoch.observed::<Values>(&OUTCOMES, &image.record.id) {
+            Ok(outcomes) => {
+                for (value, times) in outcomes.iter() {
+                    let Some(outcome) = BranchOutcome::of(value) else { continue };
+                    let of = all.entry(outcome.branch).or_default();
+                    let of = of.entry(outcome.history).or_default();
+                    let sum = if outcome.jumps { &mut of.jumped } else { &mut of.went_on };
+                    *sum = sum.saturating_add(times);
+                }
+            }
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    let untold = |(branch, outcomes): (ImageOffset, BTreeMap<u8, Outcomes>)| {
+        let outcomes: Vec<Outcomes> = outcomes.into_values().collect();
+        Some((Vaddr(known.address(branch)), Outcomes::untold(&outcomes)?))
+    };
+    all.into_iter().filter_map(untold).collect()
 }
 
 /// Exact executions of an image's instructions, and of its jumps that were taken. None where they
@@ -76,8 +108,8 @@ pub(crate) fn counted(exact: &ExactCounts) -> Vec<Branch> {
     let branch = |((from, to), count): (&(Vaddr, Vaddr), &u64)| Branch {
         from: *from,
         to: *to,
-        first: 0,
         later: *count,
+        ..Branch::default()
     };
     let mut branches: Vec<Branch> = exact.jumped.iter().map(branch).collect();
     branches.sort_unstable_by_key(|branch| (branch.from, branch.to));

@@ -39,7 +39,7 @@ pub use flow_graph::LogEstimate;
 pub use issue::{IssuePoint, Pace};
 pub use markov::{EliminationOrder, MarkovChain};
 pub use rounds::TripCount;
-pub use samples::{Branch, BranchBias, ProcedureSamples, RemainingRounds};
+pub use samples::{Branch, BranchBias, Outcomes, ProcedureSamples, RemainingRounds};
 
 use flow_graph::FlowGraph;
 
@@ -199,7 +199,7 @@ fn solve_once(
     let suffice = observations >= CONFIDENCE_OBSERVATIONS_MIN
         && flow_graph.nodes.len() <= CONFIDENCE_BLOCKS_MAX;
     let log_sds = if suffice {
-        bootstrap(&flow_graph, &flow, sampled.branch_bias)
+        bootstrap(&flow_graph, &flow)
     } else {
         vec![LOG_SD_UNKNOWN; flow_graph.nodes.len()]
     };
@@ -226,15 +226,10 @@ fn solve_once(
 /// Standard deviation of the logarithm of each node's visits, relative to the sample-weighted mean
 /// of the procedure, by a parametric bootstrap: replicas of the observations are drawn, and each is
 /// solved to first order.
-fn bootstrap(flow_graph: &FlowGraph, flow: &solve::Flow<'_>, branch_bias: BranchBias) -> Vec<f64> {
+fn bootstrap(flow_graph: &FlowGraph, flow: &solve::Flow<'_>) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(0x5eed);
-    let mut observed = vec![0.0; flow_graph.nodes.len()];
-    for transition in &flow_graph.transitions {
-        let sum = observed.get_mut(transition.from);
-        sum.into_iter().for_each(|sum| *sum += transition.observed);
-    }
     let replicas: [FlowGraph; BOOTSTRAP_REPLICAS] =
-        std::array::from_fn(|_| replica(flow_graph, flow, (&observed, branch_bias), &mut random));
+        std::array::from_fn(|_| replica(flow_graph, flow, &mut random));
     let differences = flow.differences(&replicas);
     let weights: f64 = flow_graph.nodes.iter().map(|node| node.samples).sum::<f64>().max(1e-9);
     let mut means = [0.0; BOOTSTRAP_REPLICAS];
@@ -264,25 +259,17 @@ fn bootstrap(flow_graph: &FlowGraph, flow: &solve::Flow<'_>, branch_bias: Branch
     differences.iter().zip(flow.visits()).map(log_sd).collect()
 }
 
-/// One replica of the observations. `observed` has the observed branches of each node.
+/// One replica of the observations.
 fn replica(
     flow_graph: &FlowGraph,
     flow: &solve::Flow<'_>,
-    (observed, branch_bias): (&[f64], BranchBias),
     random: &mut fastrand::Rng,
 ) -> FlowGraph {
-    let branch_bias = branch_bias.standard_deviation();
     let mut drawn = flow_graph.clone();
     for transition in &mut drawn.transitions {
-        let all = observed.get(transition.from).copied().unwrap_or(0.0);
-        let bias = if transition.observed < all {
-            branch_bias * branch_bias * transition.observed * all
-        } else {
-            0.0
-        };
         // The prior is part of the variance: a transition without observations may have been
         // missed.
-        let variance = transition.observed + transition.prior + bias;
+        let variance = transition.observed + transition.prior;
         transition.observed = (transition.observed + variance.sqrt() * normal(random)).max(0.0);
         transition.by_trips.iter_mut().for_each(|known| {
             known.value = (known.value * (known.log_sd * normal(random)).exp()).min(1.0)

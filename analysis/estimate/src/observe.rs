@@ -8,7 +8,7 @@ use image::Vaddr;
 use crate::flow_graph::{FlowGraph, LogEstimate, Node, SplitEdge, Transition};
 use crate::issue;
 use crate::rounds::TripCount;
-use crate::samples::{Branch, ProcedureSamples, target};
+use crate::samples::{Branch, BranchBias, ProcedureSamples, target};
 
 /// Prior probability of a back edge (Wu and Larus, MICRO 1994, measured 88 %). A larger prior makes
 /// loops without observations longer.
@@ -17,13 +17,12 @@ const BACK_EDGE_PRIOR: f64 = 0.85;
 /// code for failures is hardly ever executed.
 const NO_RETURN_PRIOR_WEIGHT: f64 = 0.001;
 
-/// Observations that the later branches of walks are worth at most, for each branch instruction,
-/// beside those that were the first branch after a sample. A first branch shows each round of a
-/// loop with the same probability. A walk that goes on shows the rest of the loop, so a loop with
-/// long and short runs shows too many rounds of the long ones: the later branches have a small
-/// bias, but are often all there is. Set by hand. A larger limit lets the bias of later branches
-/// overrule first branches; a smaller one wastes what later branches say.
-const LATER_MAX: f64 = 60.0;
+/// Later branches of walks that are worth one observation: those of one walk are alike, because the
+/// data that they depend on are. Set by hand. A larger number leaves more to samples of time.
+const LATER_ALIKE: f64 = 4.0;
+/// The bias of later branches, as [`BranchBias`]. A walk begins where time is spent, so it also sees
+/// more of the slow parts of a program's work.
+const LATER_BIAS: f64 = 0.03;
 
 /// Fewest targets of a jump table for which blocks that jump through it share a node. An
 /// interpreter jumps through its table after each of its instructions, and without the shared node
@@ -107,7 +106,7 @@ impl<'a> Builder<'a> {
         Self {
             graph,
             loops,
-            observed: observed_counts(sampled.branches),
+            observed: observed_counts(sampled.branches, sampled.branch_bias),
             by_trips: by_trips.collect(),
             guards: guards(graph, loops, trips),
             endless: endless(graph),
@@ -240,18 +239,23 @@ fn guards(graph: &Cfg, loops: &Loops, trips: &[TripCount]) -> HashMap<usize, Gua
     trips.iter().filter(|trips| trips.decides).filter_map(guard).collect()
 }
 
-/// Observed counts of branches, by the branch instruction and the next one. Later branches of walks
-/// weigh less: [`LATER_MAX`].
-fn observed_counts(branches: &[Branch]) -> HashMap<(Vaddr, Vaddr), f64> {
-    let mut later: HashMap<Vaddr, f64> = HashMap::new();
+/// Observations that branches are worth, by the branch instruction and the next one. A bias of an
+/// observed probability limits how many observations there are: a branch with n of them has a
+/// variance of p (1 - p) (1/n + bias^2).
+fn observed_counts(branches: &[Branch], bias: BranchBias) -> HashMap<(Vaddr, Vaddr), f64> {
+    let mut all: HashMap<Vaddr, (f64, f64)> = HashMap::new();
     for branch in branches {
-        *later.entry(branch.from).or_default() += branch.later as f64;
+        let (first, later) = all.entry(branch.from).or_default();
+        *first += branch.first as f64;
+        *later += branch.later as f64 / LATER_ALIKE;
     }
+    let worth = |count: f64, bias: f64| 1.0 / (1.0 + count * bias * bias);
     let mut observed: HashMap<(Vaddr, Vaddr), f64> = HashMap::new();
     for branch in branches {
-        let weight = 1.0 / (1.0 + later.get(&branch.from).copied().unwrap_or(0.0) / LATER_MAX);
-        *observed.entry((branch.from, branch.to)).or_default() +=
-            branch.first as f64 + branch.later as f64 * weight;
+        let (first, later) = all.get(&branch.from).copied().unwrap_or_default();
+        *observed.entry((branch.from, branch.to)).or_default() += branch.first as f64
+            * worth(first, bias.standard_deviation())
+            + branch.later as f64 / LATER_ALIKE * worth(later, LATER_BIAS);
     }
     observed
 }

@@ -5,7 +5,8 @@ use image::Vaddr;
 
 use crate::issue::IssuePoint;
 
-/// Bias of observed branch probabilities p that no number of observations removes, as a standard
+/// Bias of the probabilities p of branches that are observed as the first after a sample, which no
+/// number of observations removes, as a standard
 /// deviation in units of sqrt(p (1 - p)). Samples are taken where time is spent, and a branch that
 /// was mispredicted stays longer at the head of the reorder buffer, so the outcome at a sample is
 /// chosen by time. How much longer depends on the processor.
@@ -39,9 +40,9 @@ impl Default for BranchBias {
 pub struct ProcedureSamples<'a> {
     /// Samples of time by the instruction that they landed on, or that they were attributed to.
     pub time: &'a [(Vaddr, u64)],
-    /// Observed branches, each counted at most once per sample.
+    /// Observed branches.
     pub branches: &'a [Branch],
-    /// Bias of the observed branches on the processor that was sampled.
+    /// Bias of first branches on the processor that was sampled.
     pub branch_bias: BranchBias,
     /// Samples in loops by the number of rounds that were left.
     pub remaining_rounds: &'a [RemainingRounds],
@@ -50,7 +51,7 @@ pub struct ProcedureSamples<'a> {
 }
 
 /// A branch in one direction, with its observed counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Branch {
     /// First byte of the branch instruction.
     pub from: Vaddr,
@@ -58,8 +59,46 @@ pub struct Branch {
     pub to: Vaddr,
     /// Observed count as the first branch after a sample.
     pub first: u64,
-    /// Observed count as a later branch of the walk that begins at a sample.
+    /// Observed count as a later branch of walks that begin at samples. Where a walk meets the
+    /// branch again, it is counted again: these outcomes do not depend on where the sample was.
     pub later: u64,
+    /// An upper limit (95 % confidence) of the share of its outcomes, in any direction, that those
+    /// before do not tell ([`Outcomes::untold`]). None: not known.
+    pub untold: Option<f64>,
+}
+
+/// How often a conditional branch jumped and did not, after equal outcomes before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Times that it jumped.
+    pub jumped: u64,
+    /// Times that it did not.
+    pub went_on: u64,
+}
+
+/// Fewest outcomes that [`Outcomes::untold`] is told of. A larger number leaves more branches
+/// unknown; with fewer the limit says little.
+const OUTCOMES_MIN: f64 = 40.0;
+/// Outcomes of one walk that are worth one: they depend on data that lie together.
+const OUTCOMES_ALIKE: f64 = 4.0;
+
+impl Outcomes {
+    /// An upper limit (95 % confidence) of the share of a branch's outcomes that the outcomes before
+    /// do not tell. Each outcome is guessed from all others after equal ones; a processor that looks
+    /// further back, or at other branches, guesses better. None where too few are known.
+    pub fn untold(all: &[Self]) -> Option<f64> {
+        let (mut told, mut sum) = (0.0, 0.0);
+        for Self { jumped, went_on } in all {
+            let (more, fewer) = (jumped.max(went_on), jumped.min(went_on));
+            told += if more > fewer { *more as f64 } else { 0.0 };
+            sum += (jumped + went_on) as f64;
+        }
+        let independent = sum / OUTCOMES_ALIKE;
+        let share = 1.0 - told / sum;
+        // Two standard deviations, and the rule of three for a share of 0.
+        let limit = share + 2.0 * (share * (1.0 - share) / independent).sqrt() + 3.0 / independent;
+        (sum >= OUTCOMES_MIN).then_some(limit.min(1.0))
+    }
 }
 
 /// Samples in a loop by how many times in a row its test was going to go the same direction: a

@@ -72,7 +72,8 @@ fn pieces_are_executed_as_their_time_says() {
 fn what_was_observed_of_one_piece_is_its_own() {
     let (from, to) =
         (5 * PIECE.len() as u64 + JUMP, |piece: u64| Vaddr(piece * PIECE.len() as u64));
-    let branch = |piece, first| Branch { from: Vaddr(from), to: to(piece), first, later: 0 };
+    let branch =
+        |piece, first| Branch { from: Vaddr(from), to: to(piece), first, ..Branch::default() };
     let (graph, estimate) = estimated(|_| 1000, &[branch(6, 9000), branch(9, 1000)]);
     balanced(&graph, &estimate);
     let share = |from: usize, to: usize| {

@@ -37,7 +37,8 @@ fn estimated(code: &[u8], observed: &[(u64, u64)], rounds: u64) -> (Vec<u64>, Es
         });
         left += width;
     }
-    let branch = |&(from, to)| Branch { from: Vaddr(from), to: Vaddr(to), first: 5000, later: 0 };
+    let branch =
+        |&(from, to)| Branch { from: Vaddr(from), to: Vaddr(to), first: 5000, ..Branch::default() };
     let branches: Vec<Branch> = observed.iter().map(branch).collect();
     let landed = [(Vaddr(header), 30_000), (Vaddr(header + 2), 29_000)];
     let sampled = ProcedureSamples {

@@ -126,8 +126,13 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
     let mut random = fastrand::Rng::with_seed(1);
     let landed: Vec<(Vaddr, u64)> =
         of_blocks().flatten().map(|at| (at, random.u64(1..100))).collect();
-    let branch =
-        |(from, to): &(Vaddr, Vaddr)| Branch { from: *from, to: *to, first: 20, later: 50 };
+    let branch = |(from, to): &(Vaddr, Vaddr)| Branch {
+        from: *from,
+        to: *to,
+        first: 20,
+        later: 50,
+        untold: None,
+    };
     let branches: Vec<Branch> = seen.iter().map(branch).collect();
     let begun = Instant::now();
     let sampled =

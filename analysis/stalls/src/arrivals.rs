@@ -202,7 +202,8 @@ pub(crate) fn loop_codes(profiled: &ProfiledProcedure<'_>) -> Vec<LoopCode> {
 }
 
 /// For each branch, by its address: its observed count, and an upper limit of its changes of
-/// direction per execution, if samples show that.
+/// direction, or of its outcomes that those before do not tell, per execution, if samples show
+/// that.
 pub(crate) type BranchHistory = HashMap<u64, (f64, Option<f64>)>;
 
 pub(crate) fn branch_history(
@@ -221,6 +222,10 @@ pub(crate) fn branch_history(
         first.get(&branch.0).copied().unwrap_or(0)
     }) {
         branch_history.entry(branch.0).or_default().1 = Some(changes);
+    }
+    for branch in branches {
+        let limit = &mut branch_history.entry(branch.from.0).or_default().1;
+        *limit = [*limit, branch.untold].into_iter().flatten().reduce(f64::min);
     }
     branch_history
 }

@@ -104,6 +104,7 @@ fn whatever_the_code_is_sums_add_up() {
                 to: any(&mut random),
                 first: random.u64(..1000),
                 later: random.u64(..) >> 20,
+                untold: random.bool().then(|| random.f64()),
             })
             .collect();
         let remaining_rounds: Vec<RemainingRounds> = (0..random.usize(..8))

@@ -59,7 +59,12 @@ fn explained_on(
     (observed, remaining_rounds): (&[(u64, u64, u64)], &[RemainingRounds]),
     measured: Option<f64>,
 ) -> (Vec<Vec<Vaddr>>, Explained) {
-    let branch = |&(from, to, first)| Branch { from: Vaddr(from), to: Vaddr(to), first, later: 0 };
+    let branch = |&(from, to, first)| Branch {
+        from: Vaddr(from),
+        to: Vaddr(to),
+        first,
+        ..Branch::default()
+    };
     let branches: Vec<Branch> = observed.iter().map(branch).collect();
     let parts = [Part { begin: Vaddr(0), bytes: code }];
     let graph = Cfg::build(Isa::X86_64, &parts, &mut (), &Knowledge::default());

@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod answers;
 pub mod blame;
 mod build_files;

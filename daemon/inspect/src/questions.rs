@@ -275,19 +275,43 @@ pub struct SampledRegisters {
     /// Bytes from the stack pointer on.
     #[serde(with = "raw")]
     pub stack: Vec<u8>,
+    /// Addresses of the lines.
+    pub line_addresses: Vec<u64>,
+    /// Lines of other memory, one after the other, of [`abi::LINE_BYTES`] each.
+    #[serde(with = "raw")]
+    pub lines: Vec<u8>,
+    /// Whether the program that reads ahead from here is asked for.
+    pub wants_ahead: bool,
 }
 
 /// The results of walks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Walked {
-    /// From, to, and whether it is the first of its walk, as image offsets.
-    pub edges: Vec<(u64, u64, bool)>,
+    /// Where branches led.
+    pub edges: Vec<WalkedEdge>,
     /// Branch, and rounds left in the form of [`model::BranchRounds::value`].
     pub rounds: Vec<(u64, i64)>,
+    /// Branch, and outcome in the form of [`model::BranchOutcome::value`], with how often.
+    pub outcomes: Vec<(u64, i64, u64)>,
     /// Samples in code that could not be read.
     pub unresolved: u64,
     /// Samples that gave at least one edge.
     pub fruitful: u64,
+    /// Programs that read ahead, each with the place in [`Walk::samples`] of the sample that asked.
+    pub ahead: Vec<(usize, Vec<u64>)>,
+}
+
+/// Where a branch led in walks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WalkedEdge {
+    /// Image offset of the branch.
+    pub from: u64,
+    /// That of the instruction executed next.
+    pub to: u64,
+    /// How often it was the first branch of its walk, and led there.
+    pub first: u64,
+    /// How often it led there in all.
+    pub all: u64,
 }
 
 /// The frames of call stacks that were sampled in one process.
@@ -461,6 +485,14 @@ impl Drop for SampledStack {
     fn drop(&mut self) {
         // `black_box` keeps the compiler from leaving out writes that nothing reads.
         std::hint::black_box(&mut self.registers).fill(0);
+    }
+}
+
+impl Drop for SampledRegisters {
+    fn drop(&mut self) {
+        std::hint::black_box(&mut self.registers).fill(0);
+        std::hint::black_box(&mut self.stack).fill(0);
+        std::hint::black_box(&mut self.lines).fill(0);
     }
 }
 

@@ -1,12 +1,14 @@
 //! Edges and rounds, from registers that were sampled: the interpreter of the crate `code` goes on
 //! from them through the bytes of the sampled image.
 
-use super::code_files::{CodeFiles, View};
-use super::questions::{SampledRegisters, Walk, Walked};
-use code::interpret::{BranchKind, Edge, Place, Rounds, Walker, Window};
+use super::code_files::{CodeFiles, OpenCode, View};
+use super::questions::{SampledRegisters, Walk, Walked, WalkedEdge};
+use crate::ahead;
+use code::interpret::{BranchKind, Edge, LINE_BYTES, Line, Place, Rounds, Walker, Window};
 use code::isa::x86_64::{State, X86_64};
 use image::{ImageId, ImageOffset, Vaddr};
-use model::BranchRounds;
+use model::{BranchOutcome, BranchRounds};
+use std::collections::HashMap;
 use std::fs::File;
 
 /// Decoded instructions kept, about 128 bytes each; with fewer, hot code is decoded again.
@@ -16,6 +18,15 @@ const INSTRUCTIONS: usize = 4096;
 pub struct Walks {
     walker: Walker<X86_64>,
     files: CodeFiles,
+}
+
+/// What the walks of a question have shown.
+#[derive(Default)]
+struct Counted {
+    /// By branch and next instruction: as the first of its walk, and in all.
+    edges: HashMap<(u64, u64), (u64, u64)>,
+    /// By branch and number.
+    outcomes: HashMap<(u64, i64), u64>,
 }
 
 impl Default for Walks {
@@ -29,17 +40,24 @@ impl Walks {
     pub fn walk(&mut self, asked: &Walk, open: impl Fn() -> Option<File>) -> Walked {
         let opened = self.files.opened();
         let mut walked = Walked::default();
+        let mut counted = Counted::default();
         self.files.close_unused();
-        for sample in &asked.samples {
-            let before = walked.edges.len() + walked.rounds.len();
-            match self.follow(asked.image, sample, &open, &mut walked) {
-                Some(()) => {
-                    let after = walked.edges.len() + walked.rounds.len();
-                    walked.fruitful += u64::from(after > before);
-                }
+        for (number, sample) in asked.samples.iter().enumerate() {
+            match self.follow(asked.image, sample, &open, &mut walked, &mut counted) {
+                Some(is_fruitful) => walked.fruitful += u64::from(is_fruitful),
                 None => walked.unresolved += 1,
             }
+            // After the walk, which shows where branches lead.
+            if sample.wants_ahead
+                && let Some(program) = self.read_ahead(asked.image, sample, &open)
+            {
+                walked.ahead.push((number, program));
+            }
         }
+        let edge = |((from, to), (first, all))| WalkedEdge { from, to, first, all };
+        walked.edges = counted.edges.into_iter().map(edge).collect();
+        let outcome = |((branch, value), times)| (branch, value, times);
+        walked.outcomes = counted.outcomes.into_iter().map(outcome).collect();
         self.files.let_go();
         if self.files.opened() != opened {
             kernel::give_back(); // tables of relocations are large
@@ -47,40 +65,65 @@ impl Walks {
         walked
     }
 
+    /// The program that reads ahead from the sampled instruction.
+    fn read_ahead(
+        &mut self,
+        image: ImageId,
+        sample: &SampledRegisters,
+        open: impl Fn() -> Option<File>,
+    ) -> Option<Vec<u64>> {
+        let text = self.files.get(image, open)?;
+        let [.., rip, _] = sample.registers;
+        let place = place(&text, sample);
+        let mut view = View::new(text, place, Vaddr(rip))?;
+        Some(ahead::words(&self.walker.read_ahead(Vaddr(rip), &mut view)))
+    }
+
+    /// Walks from a sample; whether that gave an edge or rounds.
     fn follow(
         &mut self,
         image: ImageId,
         sample: &SampledRegisters,
         open: impl Fn() -> Option<File>,
         walked: &mut Walked,
-    ) -> Option<()> {
+        counted: &mut Counted,
+    ) -> Option<bool> {
         let text = self.files.get(image, open)?;
         let (begin, end) = sample.range;
-        let place = Place {
-            image: text.number(),
-            begin: Vaddr(begin),
-            end: Vaddr(end),
-            offset: ImageOffset(sample.file_offset),
-        };
+        let place = place(&text, sample);
         let [registers @ .., rip, rflags] = &sample.registers;
         let rsp = registers.get(4).copied()?;
-        let stack = Window { begin: Vaddr(rsp), bytes: &sample.stack };
+        let (lines, _) = sample.lines.as_chunks::<LINE_BYTES>();
+        let line = |(address, bytes): (&u64, &_)| Line { address: Vaddr(*address), bytes: *bytes };
+        let lines: Vec<Line> = sample.line_addresses.iter().zip(lines).map(line).collect();
+        let memory = Window { begin: Vaddr(rsp), bytes: &sample.stack, lines: &lines };
         let mut view = View::new(text, place, Vaddr(*rip))?;
         let (edges, _) =
-            self.walker.walk(Vaddr(*rip), State::sampled(*registers, *rflags), stack, &mut view);
+            self.walker.walk(Vaddr(*rip), State::sampled(*registers, *rflags), memory, &mut view);
         let offset = |address: Vaddr| {
             let inside = begin <= address.0 && address.0 < end;
             inside.then(|| sample.file_offset.checked_add(address.0 - begin)).flatten()
         };
-        for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
-            // If a walk meets a branch again, only the first time counts: otherwise loops with many
-            // rounds would be counted more often.
-            let again = edges.iter().take(number).any(|before| before.from == *from);
+        let mut histories: HashMap<Vaddr, u8> = HashMap::new();
+        let before = walked.rounds.len();
+        for (number, Edge { kind, from, to }) in edges.iter().enumerate() {
             // A branch that leaves the image is not an edge of it.
-            if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
-                walked.edges.push((from, to, number == 0));
+            let Some((branch, to)) = offset(*from).zip(offset(*to)) else { continue };
+            let (first, all) = counted.edges.entry((branch, to)).or_default();
+            *first += u64::from(number == 0);
+            *all += 1;
+            if matches!(kind, BranchKind::Taken | BranchKind::NotTaken) {
+                let (branch, jumps) = (ImageOffset(branch), *kind == BranchKind::Taken);
+                let history = histories.entry(*from).or_insert(1);
+                if *history > 1 {
+                    let outcome = BranchOutcome { branch, history: *history, jumps };
+                    let (ImageOffset(branch), value) = outcome.value();
+                    *counted.outcomes.entry((branch, value)).or_default() += 1;
+                }
+                *history = BranchOutcome::after(*history, jumps);
             }
         }
+        let is_fruitful = !edges.is_empty();
         for Rounds { edge, rounds } in self.walker.rounds() {
             let Some(branch) = offset(edge.from).map(ImageOffset) else { continue };
             let jumps = edge.kind == BranchKind::Taken;
@@ -88,6 +131,17 @@ impl Walks {
                 walked.rounds.push((branch.0, value));
             }
         }
-        Some(())
+        Some(is_fruitful || walked.rounds.len() > before)
+    }
+}
+
+/// The piece of code that the sampled process has mapped.
+fn place(text: &OpenCode<'_>, sample: &SampledRegisters) -> Place {
+    let (begin, end) = sample.range;
+    Place {
+        image: text.number(),
+        begin: Vaddr(begin),
+        end: Vaddr(end),
+        offset: ImageOffset(sample.file_offset),
     }
 }

@@ -7,8 +7,9 @@ use super::snapshots::Snapshots;
 use super::stacks::{StackRings, WaitTimes};
 use super::wait_samples::{self, WaitSamples};
 use abi::{
-    Change, ChangeKind, EVENTS_MAX, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges,
-    HALVES, PythonLayout, RULES_MAX, RuleKey, RuleWords, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
+    AHEAD_MAX, AheadKey, AheadWords, Change, ChangeKind, EVENTS_MAX, FILE_RANGES_MAX,
+    FILE_SPACES_MAX, FileRange, FileRanges, HALVES, PythonLayout, RULES_MAX, RuleKey, RuleWords,
+    SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
 };
 use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::programs::{Iter, KProbe, PerfEvent, RawTracePoint};
@@ -199,6 +200,8 @@ impl Sampler {
                 "SNAPSHOT_DATA",
                 if sharing.snapshots { (cpus * SNAPSHOTS_PER_CPU) as u32 } else { 1 },
             )
+            .map_max_entries("AHEAD_STATES", if sharing.snapshots { cpus as u32 } else { 1 })
+            .map_max_entries("AHEAD", if sharing.snapshots { AHEAD_MAX } else { 1 } as u32)
             .map_max_entries("STACK_RINGS", stack_cpus)
             .map_max_entries("STACK_DATA", stack_cpus)
             .map_max_entries("WALKS", stack_cpus)
@@ -435,6 +438,16 @@ impl Sampler {
         for (RuleKey { place, space, .. }, words) in rules {
             if let Err(error) = map.insert([*place, u64::from(*space)], words, 0) {
                 return tracing::debug!("rules of frames: {error}");
+            }
+        }
+    }
+
+    /// Adds programs by which snapshots have the memory that the code ahead loads.
+    pub fn add_ahead(&mut self, programs: &[(AheadKey, AheadWords)]) {
+        let Some(mut map) = self.hash_map::<[u64; 2], AheadWords>("AHEAD") else { return };
+        for ((key, space), words) in programs {
+            if let Err(error) = map.insert([*key, u64::from(*space)], words, 0) {
+                return tracing::debug!("programs that read ahead: {error}");
             }
         }
     }

@@ -46,7 +46,7 @@ impl Snapshots {
         for number in (0..new).map(|n| taken.wrapping_add(n)) {
             let index = cpu * SNAPSHOTS_PER_CPU + number as usize % SNAPSHOTS_PER_CPU;
             into.extend(self.data.read(index));
-            self.data.write(index, EMPTY);
+            self.data.write(index, Snapshot::EMPTY);
         }
         fence(Ordering::Release);
         // SAFETY: as above.
@@ -54,10 +54,6 @@ impl Snapshots {
         dropped
     }
 }
-
-/// The content of a place in the ring after its snapshot was taken.
-const EMPTY: Snapshot =
-    Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
 
 #[cfg(test)]
 mod tests {
@@ -85,16 +81,20 @@ mod tests {
         assert_eq!(snapshots.take(1, &mut into), 7);
         assert!(into.is_empty());
         let index = |n: u32| SNAPSHOTS_PER_CPU + begin.wrapping_add(n) as usize % SNAPSHOTS_PER_CPU;
+        let full = Snapshot { stack: [1; 256], ..Snapshot::EMPTY };
         for n in 0..5 {
             snapshots
                 .data
-                .write(index(n), Snapshot { key: u64::from(n), stack: [1; 256], ..EMPTY });
+                .write(index(n), Snapshot { key: n.into(), line_bytes: [[1; 64]; 16], ..full });
         }
         snapshots.rings.write(1, ring(begin.wrapping_add(5), begin));
         snapshots.take(1, &mut into);
         assert_eq!(into.iter().map(|snapshot| snapshot.key).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         assert!(
-            (0..5).all(|n| snapshots.data.read(index(n)).unwrap().stack == [0; 256]),
+            (0..5).all(|n| {
+                let left = snapshots.data.read(index(n)).unwrap();
+                left.stack == [0; 256] && left.line_bytes == [[0; 64]; 16]
+            }),
             "nothing stays behind"
         );
         snapshots.take(1, &mut into);

@@ -14,8 +14,8 @@ use super::{KernelError, Machine, choose_events, machine};
 use crate::budget::{self, Budget};
 use crate::clock;
 use abi::{
-    EVENTS_MAX, Entry, FileRanges, HALVES, KernelScopes, PythonLayout, RuleKey, RuleWords,
-    Snapshot, WaitLine,
+    AheadKey, AheadWords, EVENTS_MAX, Entry, FileRanges, HALVES, KernelScopes, PythonLayout,
+    RuleKey, RuleWords, Snapshot, WaitLine,
 };
 use events::{PlannedEvent, Unit};
 use std::collections::BTreeMap;
@@ -347,6 +347,11 @@ impl KernelSource {
     /// Adds rules by which the sampler walks stacks.
     pub fn add_rules(&mut self, rules: &[(RuleKey, RuleWords)]) {
         self.sampler.add_rules(rules);
+    }
+
+    /// Adds programs by which snapshots have the memory that the code ahead loads.
+    pub fn add_ahead(&mut self, programs: &[(AheadKey, AheadWords)]) {
+        self.sampler.add_ahead(programs);
     }
 
     /// Copies the frames of CPython in this address space, where `layout` says; None: no longer.

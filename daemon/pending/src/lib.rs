@@ -396,7 +396,8 @@ impl Pending {
         self.observe_times(image, measure, observation, 1)
     }
 
-    fn observe_times(
+    /// The same, of some equal observations.
+    pub fn observe_times(
         &mut self,
         image: &Arc<Image>,
         measure: &'static Measure,

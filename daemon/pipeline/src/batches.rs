@@ -72,6 +72,7 @@ impl SampleSource for Batches {
             | Order::SnapshotEvery(_)
             | Order::StackEvery(_)
             | Order::AddRules(_)
+            | Order::AddAhead(_)
             | Order::SetFileRanges(..)
             | Order::Python { .. }
             | Order::Waits(_)

@@ -218,9 +218,16 @@ impl<Source: SampleSource> Collector<Source> {
         self.apply_records(window);
         self.instruments.call_stacks.walk(&mut self.spaces.mappings, window, false);
         if edges_are_many {
-            self.instruments.edges.interpret(&mut self.spaces.mappings, window, &mut self.pending);
+            self.interpret_snapshots(window);
         }
         self.count_stacks(window, false);
+    }
+
+    fn interpret_snapshots(&mut self, window: Window) {
+        let (mappings, pending) = (&mut self.spaces.mappings, &mut self.pending);
+        if let Some(order) = self.instruments.edges.interpret(mappings, window, pending) {
+            self.source.steer(order);
+        }
     }
 
     /// Counts the call stacks that were walked meanwhile.
@@ -374,7 +381,7 @@ impl<Source: SampleSource> Collector<Source> {
             self.set_kernel_scope(pid);
         }
         self.instruments.call_stacks.walk(&mut self.spaces.mappings, window, true);
-        self.instruments.edges.interpret(&mut self.spaces.mappings, window, &mut self.pending);
+        self.interpret_snapshots(window);
         // Otherwise each thread does what it did when it was last followed.
         if self.instruments.waits.scale().is_some() {
             self.instruments.waits.look(|into| {

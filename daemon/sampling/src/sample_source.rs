@@ -1,7 +1,9 @@
 //! The interface between sources of samples and the rest of the daemon. A source is the kernel, or
 //! a recording of what the kernel gave.
 
-use abi::{Entry, FileRanges, PythonLayout, RuleKey, RuleWords, Snapshot, WaitLine};
+use abi::{
+    AheadKey, AheadWords, Entry, FileRanges, PythonLayout, RuleKey, RuleWords, Snapshot, WaitLine,
+};
 use kernel::clock;
 use kernel::{Cost, Drained, KernelSource, RawStack, StacksTaken, TimedRecord};
 
@@ -82,6 +84,8 @@ pub enum Order {
     SetFileRanges(u32, FileRanges),
     /// Add these rules to those by which the sampler walks stacks.
     AddRules(Vec<(RuleKey, RuleWords)>),
+    /// Add these programs to those by which snapshots have the memory that the code ahead loads.
+    AddAhead(Vec<(AheadKey, AheadWords)>),
     /// Copy the frames of CPython in an address space, where the layout says; None: no longer.
     Python {
         /// As of [`abi::StackRecord::space`].
@@ -172,6 +176,7 @@ impl SampleSource for KernelSource {
             Order::StackEvery(every) => self.stack_every(every),
             Order::SetFileRanges(space, ranges) => self.set_file_ranges(space, &ranges),
             Order::AddRules(rules) => self.add_rules(&rules),
+            Order::AddAhead(programs) => self.add_ahead(&programs),
             Order::Python { space, layout } => self.set_python(space, layout.as_ref()),
             Order::Waits(scale_us) => self.take_waits(scale_us),
             Order::Pause(pauses) => self.pause(pauses),

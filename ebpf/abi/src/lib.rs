@@ -3,7 +3,7 @@
 //!
 //! Writer: the eBPF program, on every counter overflow, in the memory of the CPU it runs on.
 //! Reader: the daemon, through `mmap` of the same maps, one half at a time. Every structure here
-//! has its twin of the same name in `ebpf/src/abi.h`; sizes and offsets are asserted on both sides,
+//! has its twin of the same name in `ebpf/src/abi.h` or `snapshot_abi.h`; sizes and offsets are asserted on both sides,
 //! so a change made on one side alone does not compile.
 //!
 //! [`notice`] has the bytes that the loader hook sends to the daemon.
@@ -16,6 +16,7 @@ mod kernel_scopes;
 pub mod notice;
 mod python;
 mod rules;
+mod snapshots;
 mod stacks;
 mod waits;
 
@@ -28,6 +29,10 @@ pub use rules::{
     EXTENT_RULES_MAX, Extent, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges, FrameBase,
     RULE_BLOCK_BYTES, RULES_MAX, Rule, RuleKey, RuleWords, WALK_FRAMES_MAX, WALK_WHOLE,
     WALK_WITHOUT_RULE, rule_words,
+};
+pub use snapshots::{
+    AHEAD_MAX, AHEAD_OPERATIONS_MAX, AheadKey, AheadKind, AheadWords, LINE_BYTES, LINES_MAX,
+    SNAPSHOTS_PER_CPU, STACK_BYTES, Snapshot, SnapshotRing,
 };
 pub use stacks::{
     COMM_BYTES, STACK_COPY_BYTES, STACK_DATA_BYTES, STACK_KERNEL_BYTES, STACK_REGISTERS,
@@ -233,46 +238,6 @@ pub struct CpuBlock {
     pub table: [[Bucket; BUCKETS]; HALVES],
 }
 
-/// Snapshots that a CPU can keep for the daemon.
-pub const SNAPSHOTS_PER_CPU: usize = 128;
-
-/// The registers of user code at a sample of event 0, and the top of its stack. x86-64 in 64-bit
-/// mode only.
-///
-/// Registers and stack may hold secrets of the process: the next drain interprets and then wipes
-/// them, and nothing writes them anywhere.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Snapshot {
-    /// As in [`Entry::key`], of event 0.
-    pub key: u64,
-    /// As in [`Entry::space`].
-    pub space: u32,
-    /// Bytes of `stack` that could be read.
-    pub stack_len: u32,
-    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
-    pub registers: [u64; 18],
-    /// Bytes from the stack pointer on. 256 bytes are worth nearly as much as 512 (69.5 and 70.0 %
-    /// of samples yield an edge), and the red zone below adds nothing (`cargo xtask bench walks`).
-    pub stack: [u8; 256],
-}
-
-/// The ring of a CPU's snapshots. The positions only grow, and wrap at 2^32.
-#[repr(C, align(64))]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SnapshotRing {
-    /// Snapshots written.
-    pub written: u32,
-    /// Snapshots that found no room.
-    pub dropped: u32,
-    /// Fills the cache line that the sampler writes.
-    pub reserved: [u32; 14],
-    /// Snapshots that the daemon has taken. The daemon alone writes this cache line.
-    pub taken: u32,
-    /// Fills the cache line that the daemon writes.
-    pub reserved_too: [u32; 15],
-}
-
 /// Samples of one half that were taken but not counted, by event number. A sample is seldom lost,
 /// so these counters are not in the CPU's page.
 #[repr(C)]
@@ -443,12 +408,6 @@ const _: () = {
     assert!(offset_of!(WaitLine, owed) == 60);
     assert!(size_of::<WaitSample>() == 1440 && size_of::<WaitPass>() == 16);
     assert!(size_of::<WaitPayer>() == 8);
-    assert!(
-        size_of::<Snapshot>() == 416
-            && offset_of!(Snapshot, registers) == 16
-            && offset_of!(Snapshot, stack) == 160
-    );
-    assert!(size_of::<SnapshotRing>() == 128 && offset_of!(SnapshotRing, taken) == 64);
     assert!(offset_of!(Entry, space) == 8 && offset_of!(Entry, count) == 12);
     assert!(offset_of!(CpuBlock, stats) == 8);
     assert!(offset_of!(HalfStats, misses) == 8 && offset_of!(HalfStats, spilled) == 12);
@@ -463,7 +422,8 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_c_source() {
-        let source = include_str!("../../src/abi.h");
+        let source =
+            [include_str!("../../src/abi.h"), include_str!("../../src/snapshot_abi.h")].concat();
         let words: std::vec::Vec<&str> = source.split([' ', '\t', '\n', ',']).collect();
         for (name, number) in [
             ("WAYS", WAYS),
@@ -475,6 +435,23 @@ mod tests {
             ("SLOT_BITS", SLOT_BITS as usize),
             ("CLAIMS_MAX", CLAIMS_MAX),
             ("SNAPSHOTS_PER_CPU", SNAPSHOTS_PER_CPU),
+            ("STACK_BYTES", STACK_BYTES),
+            ("LINES_MAX", LINES_MAX),
+            ("LINE_BYTES", LINE_BYTES),
+            ("AHEAD_MAX", AHEAD_MAX),
+            ("AHEAD_OPERATIONS_MAX", AHEAD_OPERATIONS_MAX),
+            ("AHEAD_LINE", AheadKind::Line as usize),
+            ("AHEAD_LOAD", AheadKind::Load as usize),
+            ("AHEAD_SUM", AheadKind::Sum as usize),
+            ("AHEAD_SUBTRACT", AheadKind::Subtract as usize),
+            ("AHEAD_MULTIPLY", AheadKind::Multiply as usize),
+            ("AHEAD_AND", AheadKind::And as usize),
+            ("AHEAD_OR", AheadKind::Or as usize),
+            ("AHEAD_XOR", AheadKind::Xor as usize),
+            ("AHEAD_RIGHT", AheadKind::Right as usize),
+            ("AHEAD_RIGHT_SIGNED", AheadKind::RightSigned as usize),
+            ("AHEAD_EXTENDED", AheadKind::Extended as usize),
+            ("AHEAD_EXTENDED_SIGNED", AheadKind::ExtendedSigned as usize),
             ("STACK_REGISTERS", STACK_REGISTERS),
             ("STACK_KERNEL_BYTES", STACK_KERNEL_BYTES),
             ("USER_WALKED", USER_WALKED as usize),

@@ -19,15 +19,17 @@ mod measured;
 mod reasons;
 mod stacks;
 
-pub use counts::{BranchRounds, Counted, Counts, Edges, Observation, Profile, Table, Values};
+pub use counts::{
+    BranchOutcome, BranchRounds, Counted, Counts, Edges, Observation, Profile, Table, Values,
+};
 pub use facts::{
     ClockStep, ClockSteps, Cpuid, Endings, Fact, Facts, IdealMachine, Killed, MeasuredSkid,
     MergedFrom, OpensOn, Restraint, Restraints, SampledRuns,
 };
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{
-    CALLS, EDGES, EXCEPTIONS, EXECUTED, FIRST_EDGES, IDEAL, Measure, ROUNDS, Shape, TAKEN, Weight,
-    is_exact,
+    CALLS, EDGES, EXCEPTIONS, EXECUTED, FIRST_EDGES, IDEAL, Measure, OUTCOMES, ROUNDS, Shape,
+    TAKEN, Weight, is_exact,
 };
 pub use measured::{MeasuredCache, MeasuredClock, MeasuredMachine, MeasuredTlb, Spread};
 pub use reasons::{Cut, Loss, Unresolved, Wait, meaning};

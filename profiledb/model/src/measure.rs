@@ -44,7 +44,7 @@ pub struct Measure {
 }
 
 /// Branches: how often control went from one place of an image to another, in walks that begin at a
-/// snapshot of a thread's registers.
+/// snapshot of a thread's registers. A walk counts each time.
 pub static EDGES: Measure = Measure::observed("edges", Shape::Pairs);
 
 /// The first edge of each walk. First edges do not depend on how long walks are, which differs with
@@ -53,6 +53,9 @@ pub static FIRST_EDGES: Measure = Measure::observed("first_edges", Shape::Pairs)
 
 /// Loops: rounds that the branch which ends a loop still has to go, as [`crate::BranchRounds`].
 pub static ROUNDS: Measure = Measure::observed("rounds", Shape::Values);
+
+/// Outcomes of conditional branches in turn, as [`crate::BranchOutcome`]s.
+pub static OUTCOMES: Measure = Measure::observed("outcomes", Shape::Values);
 
 /// Name of the event of exact executions of instructions.
 pub const EXECUTED: &str = "executed";

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CodeView, Comparison, Memory, Step};
+use super::{Ahead, CodeView, Comparison, Memory, Step, Way};
 
 /// An instruction set, as far as the interpreter needs it.
 pub trait InstructionSet {
@@ -14,6 +14,10 @@ pub trait InstructionSet {
     type Decoder: Default + fmt::Debug;
     /// Bytes of the longest instruction, at most 16.
     const LEN_MAX: usize;
+    /// General registers, at most 16.
+    const REGISTERS: usize;
+    /// The number of the stack pointer.
+    const STACK_POINTER: u8;
 
     /// Decodes the instruction that `bytes` begin with; None when they begin with none.
     fn decode(decoder: &mut Self::Decoder, bytes: &[u8]) -> Option<Self::Instruction>;
@@ -34,4 +38,12 @@ pub trait InstructionSet {
     /// The comparison that decided the conditional branch which was just executed. None when an
     /// operand is unknown or the branch is no comparison.
     fn decided(instruction: &Self::Instruction, state: &Self::State) -> Option<Comparison>;
+
+    /// Executes the instruction at the address `at` on expressions.
+    fn look_ahead(
+        instruction: &Self::Instruction,
+        at: u64,
+        ahead: &mut Ahead,
+        view: &mut impl CodeView,
+    ) -> Way;
 }

@@ -1,8 +1,8 @@
 //! What a thread is going to execute next, from its registers: an interpreter that knows part of
 //! the state and claims nothing about the rest.
 //!
-//! At a sample the processor's registers and flags are known, and some bytes of the stack. From
-//! there [`Walker`] follows the code for at most [`STEPS_MAX`] instructions, as long as known
+//! At a sample the processor's registers and flags are known, and some bytes of the stack and of
+//! other memory ([`Walker::read_ahead`] says which). From there [`Walker`] follows the code for at most [`STEPS_MAX`] instructions, as long as known
 //! values decide where execution goes, and reports which way each branch goes. It needs no counter
 //! of branches, so it works wherever registers can be read.
 //!
@@ -15,18 +15,23 @@
 //!   meanwhile;
 //! - what the image says is constant is (see [`CodeView::constant`]).
 
+mod ahead;
 mod bits;
 mod cache;
+mod expression;
 mod instructions;
 mod memory;
 mod rounds;
+mod seen;
 mod walk;
 
 use image::{ImageOffset, Vaddr};
 
+pub use ahead::{Ahead, AheadOperation, OPERATIONS_MAX, Slot as AheadSlot, Way};
 pub use bits::{Bits, mask};
+pub use expression::{Expressions, Operation, Value};
 pub use instructions::InstructionSet;
-pub use memory::{Memory, Slot, Window};
+pub use memory::{LINE_BYTES, LINES_MAX, Line, Memory, Slot, WINDOW_BYTES, Window};
 pub use rounds::{Comparison, Relation, Rounds};
 pub use walk::{Edge, STEPS_MAX, Walk, Walker};
 
@@ -58,6 +63,14 @@ pub struct Place {
     pub end: Vaddr,
     /// Offset of its first byte in the image.
     pub offset: ImageOffset,
+}
+
+impl Place {
+    /// The image, and the offset in it of the byte at an address in the piece.
+    fn number_of(&self, at: Vaddr) -> Option<(u32, ImageOffset)> {
+        let into = at.0.checked_sub(self.begin.0)?;
+        Some((self.image, ImageOffset(self.offset.0.checked_add(into)?)))
+    }
 }
 
 /// The result of executing one instruction.

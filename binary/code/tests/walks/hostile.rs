@@ -2,7 +2,9 @@
 //! that answers whatever it likes: never a panic, never more than 64 instructions.
 //! `WALKS_FUZZ=100000000 cargo test --release -p code --test walks hostile` goes on for longer.
 
-use code::interpret::{Bits, CodeView, Place, STEPS_MAX, Step, Stop, Walker, Window};
+use code::interpret::{
+    Bits, CodeView, OPERATIONS_MAX, Place, STEPS_MAX, Step, Stop, Walker, Window,
+};
 use code::isa::x86_64::{Flags, State, X86_64};
 use fastrand::Rng;
 use image::{ImageOffset, Layout, Vaddr};
@@ -116,7 +118,7 @@ fn whatever_the_bytes_are_a_walk_ends() {
     let own = own_code();
     let mut random = Rng::with_seed(rounds);
     let mut long = 0;
-    let mut steps = 0;
+    let (mut steps, mut ahead) = (0, 0);
     let mut walker = Walker::<X86_64>::new(256);
     for round in 0..rounds {
         let len = random.usize(1..400);
@@ -139,7 +141,8 @@ fn whatever_the_bytes_are_a_walk_ends() {
         stack.fill_with(|| random.u8(..));
         let near = begin.wrapping_add(random.u64(0..2)).wrapping_sub(random.u64(0..64));
         let lies = [1, 1, 20, 200][random.usize(0..4)];
-        let window = Window { begin: Vaddr(near.wrapping_add(random.u64(0..64))), bytes: &stack };
+        let stack_begin = Vaddr(near.wrapping_add(random.u64(0..64)));
+        let window = Window { begin: stack_begin, bytes: &stack, lines: &[] };
         if round % 64 == 0 {
             // What an image's number stands for changes here, so nothing may be remembered.
             walker = Walker::new(1 << random.u8(0..9));
@@ -148,14 +151,17 @@ fn whatever_the_bytes_are_a_walk_ends() {
         let at = begin.wrapping_add(random.u64(0..len as u64));
         let taken = walk(&mut walker, at, state(&mut random, near), window, &mut view);
         steps += taken;
+        let read = walker.read_ahead(Vaddr(at), &mut view);
+        assert!(read.len() <= OPERATIONS_MAX);
+        ahead += read.len();
         long += u64::from(taken == STEPS_MAX);
     }
     println!("{} walks, {steps} instructions, {long} walks of full length", rounds * 2);
-    assert!(long > 0, "no walk was long: nothing is tested");
+    assert!(long > 0 && ahead > 0, "no walk was long, or none reads ahead: nothing is tested");
 }
 
 #[test]
-fn a_jump_to_itself_is_followed_64_times() {
+fn a_jump_to_itself_is_followed_until_the_walk_is_long() {
     let mut view = Liar { random: Rng::with_seed(1), code: &[0xeb, 0xfe], begin: 0x1000, lies: 0 };
     let mut walker = Walker::<X86_64>::new(16);
     let state = State::sampled([0; 16], 0);

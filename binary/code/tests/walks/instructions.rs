@@ -143,7 +143,7 @@ impl Bench {
         let before: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(MEMORY).collect();
         let mut state = State::sampled(general_registers, registers.eflags);
         partly(&mut state, random);
-        let window = Window { begin: Vaddr(self.memory), bytes: &before };
+        let window = Window { begin: Vaddr(self.memory), bytes: &before, lines: &[] };
         let code = view.bytes;
         let mut walk = walker.begin(Vaddr(self.code), state, window, &mut view);
         let step = walk.step();

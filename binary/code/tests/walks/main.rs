@@ -6,6 +6,8 @@
 //! states.
 
 #[cfg(test)]
+mod ahead;
+#[cfg(test)]
 mod compare;
 #[cfg(test)]
 mod hostile;

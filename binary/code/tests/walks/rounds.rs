@@ -87,7 +87,7 @@ fn rounds_that_are_told_are_made() {
         let mut view = files.view(traced.pid.as_raw());
         if registers.orig_rax.cast_signed() < 0 && view.place(Vaddr(registers.rip)).is_some() {
             let stack = traced.memory(registers.rsp - 128, 640);
-            let window = Window { begin: Vaddr(registers.rsp - 128), bytes: &stack };
+            let window = Window { begin: Vaddr(registers.rsp - 128), bytes: &stack, lines: &[] };
             walker.walk(
                 Vaddr(registers.rip),
                 State::sampled(general(&registers), registers.eflags),

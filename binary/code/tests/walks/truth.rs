@@ -5,13 +5,14 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use code::interpret::{Edge, Step, Stop, Walker, Window};
+use code::interpret::{Edge, Line, STEPS_MAX, Step, Stop, Walker, Window};
 use code::isa::x86_64::{State, X86_64};
 use fastrand::Rng;
 use image::Vaddr;
 use nix::libc::user_regs_struct;
 use nix::time::{ClockId, clock_gettime};
 
+use crate::ahead::Programs;
 use crate::process::{Stopped, Traced, general};
 use crate::programs::Program;
 use crate::view::{Files, View};
@@ -27,8 +28,8 @@ const WINDOWS: [(usize, usize); 6] = [(0, 0), (0, 128), (0, 256), (0, 512), (128
 /// is not compared.
 const REPEATS_MAX: u32 = 200;
 /// Instructions executed at a stop, and which of them are taken as a sample: the first of every
-/// `STRIDE`, up to `BEGINS` of them, so that each has 64 after it.
-const TRAIL: usize = BEGINS * STRIDE + 64;
+/// `STRIDE`, up to `BEGINS` of them, so that each has a walk's after it.
+const TRAIL: usize = BEGINS * STRIDE + STEPS_MAX;
 const BEGINS: usize = 24;
 const STRIDE: usize = 2;
 /// Between two interruptions.
@@ -59,6 +60,8 @@ pub struct Tally {
     edges: u64,
     /// Edges of conditional and indirect branches and returns.
     informative: u64,
+    /// Those of branches that the same walk met before.
+    again: u64,
     right: u64,
     wrong: u64,
     wrong_states: u64,
@@ -120,18 +123,23 @@ fn stack(traced: &Traced, registers: &user_regs_struct) -> Vec<u8> {
     traced.memory(registers.rsp.wrapping_sub(RED_ZONE), RED_ZONE as usize + STACK)
 }
 
-/// The window that [`stack`] is.
-fn window<'a>(registers: &user_regs_struct, stack: &'a [u8]) -> Window<'a> {
-    Window { begin: Vaddr(registers.rsp.wrapping_sub(RED_ZONE)), bytes: stack }
+/// What a walk from there knows of memory.
+fn window(moment: &Moment) -> Window<'_> {
+    let begin = Vaddr(moment.registers.rsp.wrapping_sub(RED_ZONE));
+    Window { begin, bytes: &moment.stack, lines: &moment.lines }
 }
 
 /// Follows one run of `program` until `tally` has `states` states or it ends.
 pub fn follow(program: &Program, states: u64, random: &mut Rng, tally: &mut Tally) {
     let mut files = Files::default();
     let mut walker = Walker::<X86_64>::new(1 << 14);
-    let mut samples = Vec::new();
+    let (mut samples, mut programs) = (Vec::new(), Programs::default());
     interrupt(program, &mut files, random, |traced, registers, view| {
-        let stopped = one(traced, &registers, &mut walker, view, &mut samples, tally);
+        let mut lines = |traced: &Traced, registers: &user_regs_struct| {
+            programs.lines(traced, registers, &mut walker, view)
+        };
+        let trailed = trail(traced, registers, &mut lines);
+        let stopped = one(traced, trailed, &mut walker, view, &mut samples, tally);
         if tally.states < states && stopped != Stopped::Ended {
             return true;
         }
@@ -148,16 +156,25 @@ fn view_has(view: &mut View, rip: u64) -> bool {
 struct Moment {
     registers: user_regs_struct,
     stack: Vec<u8>,
+    lines: Vec<Line>,
 }
 
 /// Executes some instructions one by one.
-fn trail(traced: &mut Traced, registers: user_regs_struct) -> (Vec<Moment>, End) {
+fn trail(
+    traced: &mut Traced,
+    registers: user_regs_struct,
+    lines: &mut impl FnMut(&Traced, &user_regs_struct) -> Vec<Line>,
+) -> (Vec<Moment>, End) {
     let mut moments = Vec::with_capacity(TRAIL);
     let mut now = registers;
     loop {
         let is_begin = moments.len() < BEGINS * STRIDE && moments.len() % STRIDE == 0;
-        let stack = if is_begin { stack(traced, &now) } else { Vec::new() };
-        moments.push(Moment { registers: now, stack });
+        moments.push(if is_begin {
+            let (stack, lines) = (stack(traced, &now), lines(traced, &now));
+            Moment { registers: now, stack, lines }
+        } else {
+            Moment { registers: now, stack: Vec::new(), lines: Vec::new() }
+        });
         if moments.len() >= TRAIL {
             return (moments, End::Enough);
         }
@@ -188,18 +205,17 @@ fn is_repeated(traced: &Traced, at: u64) -> bool {
 
 fn one(
     traced: &mut Traced,
-    registers: &user_regs_struct,
+    (moments, end): (Vec<Moment>, End),
     walker: &mut Walker<X86_64>,
     view: &mut View,
     samples: &mut Vec<(Moment, View)>,
     tally: &mut Tally,
 ) -> Stopped {
-    let (moments, end) = trail(traced, *registers);
     for begin in (0..moments.len().min(BEGINS * STRIDE)).step_by(STRIDE) {
-        let Moment { registers, stack } = &moments[begin];
+        let Moment { registers, .. } = &moments[begin];
         let at = Vaddr(registers.rip);
         let state = || State::sampled(general(registers), registers.eflags);
-        let window = window(registers, stack);
+        let window = window(&moments[begin]);
         let (edges, stop) = walker.walk(at, state(), window, view);
         let edges = edges.to_vec();
         if begin == 0 {
@@ -228,8 +244,8 @@ fn time(samples: &mut [(Moment, View)]) -> Duration {
     let mut walker = Walker::<X86_64>::new(1 << 14);
     let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
     let begin = now();
-    for (Moment { registers, stack }, view) in samples {
-        let window = window(registers, stack);
+    for (moment, view) in samples {
+        let (registers, window) = (&moment.registers, window(moment));
         let state = State::sampled(general(registers), registers.eflags);
         std::hint::black_box(walker.walk(Vaddr(registers.rip), state, window, view));
     }
@@ -240,6 +256,11 @@ impl Tally {
     fn sample(&mut self, edges: &[Edge], stop: Stop) {
         let informing = edges.iter().filter(|edge| edge.kind.depends()).count() as u64;
         self.samples += 1;
+        let again = (1..edges.len()).filter(|number| {
+            let (before, edge) = (&edges[..*number], &edges[*number]);
+            edge.kind.depends() && before.iter().any(|before| before.from == edge.from)
+        });
+        self.again += again.count() as u64;
         self.yielding += u64::from(informing > 0);
         self.edges += edges.len() as u64;
         self.informative += informing;
@@ -247,11 +268,12 @@ impl Tally {
     }
 
     fn try_windows(&mut self, moment: &Moment, walker: &mut Walker<X86_64>, view: &mut View) {
-        let Moment { registers, stack } = moment;
+        let Moment { registers, stack, .. } = moment;
         for (of_window, (below, above)) in self.windows.iter_mut().zip(WINDOWS) {
             let bytes = stack.get(RED_ZONE as usize - below..).unwrap_or_default();
             let bytes = &bytes[..bytes.len().min(below + above)];
-            let window = Window { begin: Vaddr(registers.rsp.wrapping_sub(below as u64)), bytes };
+            let begin = Vaddr(registers.rsp.wrapping_sub(below as u64));
+            let window = Window { begin, bytes, lines: &[] };
             let state = State::sampled(general(registers), registers.eflags);
             let edges = walker.walk(Vaddr(registers.rip), state, window, view).0;
             let informing = edges.iter().filter(|edge| edge.kind.depends()).count() as u64;
@@ -292,7 +314,7 @@ impl Tally {
         }
     }
 
-    pub const HEADER: &str = "program      states  samples  yielding  edges/sample  informing  steps/walk  ns/walk  right edges  wrong edges  wrong states  not followed";
+    pub const HEADER: &str = "program      states  samples  yielding  edges/sample  informing  again  steps/walk  ns/walk  right edges  wrong edges  wrong states  not followed";
 
     pub fn must_be_right(&self, name: &str) {
         assert!(
@@ -306,12 +328,13 @@ impl Tally {
     pub fn row(&self) -> String {
         let samples = self.samples as f64;
         format!(
-            "{:>8}  {:>7}  {:>7.1}%  {:>12.2}  {:>9.2}  {:>10.1}  {:>7.0}  {:>11}  {:>11}  {:>12}  {:?} {:?}",
+            "{:>8}  {:>7}  {:>7.1}%  {:>12.2}  {:>9.2}  {:>5.1}  {:>10.1}  {:>7.0}  {:>11}  {:>11}  {:>12}  {:?} {:?}",
             self.states,
             self.samples,
             100.0 * self.yielding as f64 / samples,
             self.edges as f64 / samples,
             self.informative as f64 / samples,
+            self.again as f64 / samples,
             self.steps as f64 / samples,
             self.walking.as_nanos() as f64 / samples,
             self.right,
@@ -342,6 +365,7 @@ impl Tally {
         self.steps += other.steps;
         self.edges += other.edges;
         self.informative += other.informative;
+        self.again += other.again;
         self.right += other.right;
         self.wrong += other.wrong;
         self.wrong_states += other.wrong_states;

@@ -14,29 +14,38 @@
 
 use crate::recording::steps::Step;
 use crate::recording::tape::Tape;
+use crate::sample_source::Order;
 use crate::walk_cost::WalkCost;
-use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
+use abi::{
+    AHEAD_MAX, AHEAD_OPERATIONS_MAX, AheadKey, AheadWords, Entry, SNAPSHOTS_PER_CPU, Snapshot,
+    Space,
+};
 use address_spaces::mapped_files::Image;
 use address_spaces::mappings::{Found, Mappings, Window};
 use image::{ImageId, ImageKind, ImageOffset};
 use inspect::open_mapped::MappedAt;
 use inspect::pool::Inspectors;
-use inspect::questions::{FileAt, SampledRegisters, Walk, Walked};
+use inspect::questions::{FileAt, SampledRegisters, Walk, Walked, WalkedEdge};
 use kernel::clock;
-use model::{EDGES, FIRST_EDGES, Measure, Observation, ROUNDS};
+use model::{EDGES, FIRST_EDGES, Measure, OUTCOMES, Observation, ROUNDS};
 use pending::Pending;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
+/// Time in which the sampler copies registers, stack and lines, in ns.
+const SNAPSHOT_NS: u64 = 1500;
 /// Most snapshots held; further ones are dropped and counted. More take memory, fewer drop
-/// Time in which the sampler copies registers and 256 bytes of stack, in ns.
-const SNAPSHOT_NS: u64 = 1000;
 /// snapshots of a burst.
-const HELD_MAX: usize = 1024;
+const HELD_MAX: usize = 512;
 /// Number of held snapshots above which they are interpreted before the next drain.
 const HELD_MANY: usize = HELD_MAX * 3 / 4;
+/// The same, of snapshots from places that have no program to read ahead yet: until they have one,
+/// walks from there end early.
+const HELD_NEW_MANY: usize = 16;
+/// Places whose snapshots are counted; beyond, all begin anew.
+const PLACES_MAX: usize = 2 * AHEAD_MAX;
 /// Time that a drain waits for the interpretation of its snapshots. Interpreting takes
 /// milliseconds, unless a file system does not answer; a longer wait would let that file system
 /// delay the drain.
@@ -70,6 +79,11 @@ pub struct Edges {
     inspectors: Inspectors,
     tape: Tape,
     thread: Option<Thread>,
+    /// Snapshots so far from each place. Where walks have shown where branches lead, programs read
+    /// further ahead: one is asked for at the first snapshot, and whenever their number doubles.
+    places: HashMap<AheadKey, u32, foldhash::fast::RandomState>,
+    /// Held snapshots that want a program.
+    held_new: usize,
     /// Outcomes of all snapshots so far.
     pub totals: Totals,
 }
@@ -85,12 +99,22 @@ struct Thread {
 struct PlacedSnapshot {
     snapshot: Snapshot,
     sampled: Sampled,
+    wants_ahead: bool,
+}
+
+/// Equal observations in an image.
+pub struct Observed {
+    pub(crate) image: Arc<Image>,
+    pub(crate) measure: &'static Measure,
+    pub(crate) observation: Observation,
+    pub(crate) times: u64,
 }
 
 /// The observations from the snapshots of a drain.
 #[derive(Default)]
 struct Batch {
-    observed: Vec<(Arc<Image>, &'static Measure, Observation)>,
+    observed: Vec<Observed>,
+    ahead: Vec<(AheadKey, AheadWords)>,
     unresolved: u64,
     fruitful: u64,
     cpu_ns: u64,
@@ -103,7 +127,8 @@ impl Edges {
         // a copy of registers in freed memory.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let held = Vec::with_capacity(HELD_MAX + cpus * SNAPSHOTS_PER_CPU);
-        Self { held, inspectors, tape, thread: None, totals: Totals::default() }
+        let (places, totals) = (HashMap::default(), Totals::default());
+        Self { held, inspectors, tape, thread: None, places, held_new: 0, totals }
     }
 
     /// Holds the snapshots that `read` moves into the buffer. `read` returns the number of
@@ -112,6 +137,9 @@ impl Edges {
         let before = self.held.len();
         self.totals.dropped += read(&mut self.held);
         self.totals.taken += (self.held.len() - before) as u64;
+        let new = self.held.get(before..).unwrap_or_default();
+        let is_new = |at: &&Snapshot| !self.places.contains_key(&(at.key, at.space));
+        self.held_new += new.iter().filter(is_new).count();
         if self.held.len() > HELD_MAX {
             self.totals.dropped += (self.held.len() - HELD_MAX) as u64;
             self.held.get_mut(HELD_MAX..).unwrap_or_default().iter_mut().for_each(wipe);
@@ -121,13 +149,20 @@ impl Edges {
 
     /// Whether enough snapshots are held that they should be interpreted soon.
     pub fn are_many(&self) -> bool {
-        self.held.len() >= HELD_MANY
+        self.held.len() >= HELD_MANY || self.held_new >= HELD_NEW_MANY
     }
 
     /// Interprets and wipes all snapshots held, which were taken in `window`, and counts edges in
     /// `pending`: the edges of these snapshots or, where interpreting takes long, of an earlier
-    /// drain's.
-    pub fn interpret(&mut self, mappings: &mut Mappings, window: Window, pending: &mut Pending) {
+    /// drain's. Returns the order by which later snapshots have the memory that their walks need.
+    #[must_use]
+    pub fn interpret(
+        &mut self,
+        mappings: &mut Mappings,
+        window: Window,
+        pending: &mut Pending,
+    ) -> Option<Order> {
+        self.held_new = 0;
         if self.thread.is_none() && !self.held.is_empty() {
             self.thread = Thread::start(self.inspectors.clone())
                 .inspect_err(|error| tracing::error!("no edges: {error}"))
@@ -136,13 +171,18 @@ impl Edges {
         let Some(thread) = &mut self.thread else {
             self.totals.dropped += self.held.len() as u64;
             self.held.iter_mut().for_each(wipe);
-            return self.held.clear();
+            self.held.clear();
+            return None;
         };
+        let mut ahead = Vec::new();
         if !self.held.is_empty() {
             let mut jobs = Vec::with_capacity(self.held.len());
             for snapshot in &mut self.held {
                 match sampled(snapshot, mappings, window) {
-                    Some(sampled) => jobs.push(PlacedSnapshot { snapshot: *snapshot, sampled }),
+                    Some(sampled) => {
+                        let wants_ahead = wants_ahead(&mut self.places, snapshot);
+                        jobs.push(PlacedSnapshot { snapshot: *snapshot, sampled, wants_ahead });
+                    }
                     None => self.totals.unresolved += 1,
                 }
                 wipe(snapshot);
@@ -158,17 +198,20 @@ impl Edges {
                 // A thread that did not answer in time is not waited for again before it has
                 // answered.
                 if thread.outstanding == 1
-                    && let Ok(batch) = thread.done.recv_timeout(PATIENCE)
+                    && let Ok(mut batch) = thread.done.recv_timeout(PATIENCE)
                 {
                     thread.outstanding = 0;
+                    ahead.append(&mut batch.ahead);
                     count(batch, &mut self.totals, pending, &self.tape);
                 }
             }
         }
-        while let Ok(batch) = thread.done.try_recv() {
+        while let Ok(mut batch) = thread.done.try_recv() {
             thread.outstanding = thread.outstanding.saturating_sub(1);
+            ahead.append(&mut batch.ahead);
             count(batch, &mut self.totals, pending, &self.tape);
         }
+        (!ahead.is_empty()).then_some(Order::AddAhead(ahead))
     }
 
     /// The cost of all walks so far.
@@ -183,9 +226,9 @@ fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending, tape: &Tape) 
     if !batch.observed.is_empty() {
         tape.note(|| Step::observed(&batch.observed));
     }
-    for (image, measure, observation) in &batch.observed {
-        let counted = pending.observe(image, measure, *observation);
-        totals.edges += u64::from(counted && **measure == EDGES);
+    for Observed { image, measure, observation, times } in &batch.observed {
+        let counted = pending.observe_times(image, measure, *observation, *times);
+        totals.edges += if counted && **measure == EDGES { *times } else { 0 };
     }
     totals.unresolved += batch.unresolved;
     totals.fruitful += batch.fruitful;
@@ -214,16 +257,26 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
     let begun_ns = cpu_ns();
     let mut batch = Batch::default();
     let mut by_image: BTreeMap<ImageId, (Arc<Image>, Walk)> = BTreeMap::new();
-    for PlacedSnapshot { snapshot, sampled } in &mut jobs {
-        let stack = snapshot.stack.get(..snapshot.stack_len as usize).unwrap_or_default();
+    let mut asking: HashMap<(ImageId, usize), AheadKey> = HashMap::new();
+    for PlacedSnapshot { snapshot, sampled, wants_ahead } in &mut jobs {
+        let stack = snapshot.stack.get(..usize::from(snapshot.stack_len)).unwrap_or_default();
+        let lines = usize::from(snapshot.lines);
+        let addresses = snapshot.line_addresses.get(..lines).unwrap_or_default();
+        let bytes = snapshot.line_bytes.get(..lines).unwrap_or_default();
         let (image, id) = (&sampled.image, sampled.image.id);
         let walk = || Walk { image: id, file: sampled.file.clone(), samples: Vec::new() };
         let (_, walk) = by_image.entry(id).or_insert_with(|| (image.clone(), walk()));
+        if *wants_ahead {
+            asking.insert((id, walk.samples.len()), (snapshot.key, snapshot.space));
+        }
         walk.samples.push(SampledRegisters {
             range: sampled.range,
             file_offset: sampled.file_offset,
             registers: snapshot.registers,
             stack: stack.to_vec(),
+            line_addresses: addresses.to_vec(),
+            lines: bytes.as_flattened().to_vec(),
+            wants_ahead: *wants_ahead,
         });
         wipe(snapshot);
     }
@@ -233,18 +286,31 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
             batch.unresolved += samples;
             continue;
         };
-        let Walked { edges, rounds, unresolved, fruitful } = walked;
+        let Walked { edges, rounds, outcomes, unresolved, fruitful, ahead } = walked;
         batch.unresolved += unresolved;
         batch.fruitful += fruitful;
-        for (from, to, is_first) in edges {
+        for (number, words) in ahead {
+            let mut program: AheadWords = [0; AHEAD_OPERATIONS_MAX];
+            program.iter_mut().zip(words).for_each(|(to, word)| *to = word);
+            batch.ahead.extend(asking.get(&(image.id, number)).map(|key| (*key, program)));
+        }
+        let observed = |measure, observation, times| Observed {
+            image: image.clone(),
+            measure,
+            observation,
+            times,
+        };
+        for WalkedEdge { from, to, first, all } in edges {
             let pair = Observation::Pair(ImageOffset(from), ImageOffset(to));
-            for measure in [&EDGES, &FIRST_EDGES].into_iter().take(1 + usize::from(is_first)) {
-                batch.observed.push((image.clone(), measure, pair));
+            batch.observed.push(observed(&EDGES, pair, all));
+            if first > 0 {
+                batch.observed.push(observed(&FIRST_EDGES, pair, first));
             }
         }
         let value = |(branch, value)| Observation::Value(ImageOffset(branch), value);
-        let rounds = rounds.into_iter().map(|round| (image.clone(), &ROUNDS, value(round)));
-        batch.observed.extend(rounds);
+        batch.observed.extend(rounds.into_iter().map(|round| observed(&ROUNDS, value(round), 1)));
+        let outcome = |(branch, number, times)| observed(&OUTCOMES, value((branch, number)), times);
+        batch.observed.extend(outcomes.into_iter().map(outcome));
     }
     batch.cpu_ns = cpu_ns().saturating_sub(begun_ns);
     batch
@@ -252,8 +318,20 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
 
 fn wipe(snapshot: &mut Snapshot) {
     // `black_box` keeps the compiler from leaving out a write that nothing reads.
-    *std::hint::black_box(snapshot) =
-        Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
+    *std::hint::black_box(snapshot) = Snapshot::EMPTY;
+}
+
+/// Whether a program that reads ahead is to be asked for, with one more snapshot of a place.
+fn wants_ahead(
+    places: &mut HashMap<AheadKey, u32, foldhash::fast::RandomState>,
+    snapshot: &Snapshot,
+) -> bool {
+    if places.len() >= PLACES_MAX {
+        places.clear();
+    }
+    let times = places.entry((snapshot.key, snapshot.space)).or_default();
+    *times = times.saturating_add(1);
+    times.is_power_of_two()
 }
 
 /// The place of a snapshot.

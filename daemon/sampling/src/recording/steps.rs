@@ -7,7 +7,7 @@ use image::{ImageId, ImageKind, ImageOffset};
 use inspect::questions::PythonCode;
 use inspect::vdso::StoredVdso;
 use kernel::{Drained, TimedRecord};
-use model::{EDGES, FIRST_EDGES, Facts, Measure, Observation, ROUNDS};
+use model::{EDGES, FIRST_EDGES, Facts, Measure, OUTCOMES, Observation, ROUNDS};
 use profiledb::{EpochStart, EventMeta, PeriodChange};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use wire::Registration;
 
 /// The measures of observations from snapshots. Recordings name a measure by its index here, which
 /// never changes.
-const OBSERVED: [&Measure; 3] = [&EDGES, &FIRST_EDGES, &ROUNDS];
+const OBSERVED: [&Measure; 4] = [&EDGES, &FIRST_EDGES, &ROUNDS, &OUTCOMES];
 
 /// The parameters that an epoch was begun with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,9 +222,9 @@ impl Step {
     }
 
     /// A step with these observations, in this order.
-    pub fn observed(all: &[(Arc<Image>, &'static Measure, Observation)]) -> Self {
+    pub(crate) fn observed(all: &[crate::branch_edges::Observed]) -> Self {
         let mut observed: Vec<(ImageId, Observed)> = Vec::new();
-        for (image, measure, observation) in all {
+        for crate::branch_edges::Observed { image, measure, observation, times } in all {
             let Some(measure) = OBSERVED.iter().position(|known| known == measure) else {
                 continue;
             };
@@ -248,7 +248,7 @@ impl Step {
                 observed.len() - 1
             });
             if let Some((_, observed)) = observed.get_mut(at) {
-                observed.counts.push(count);
+                observed.counts.extend((0..*times).map(|_| count));
             }
         }
         Self::Observed(observed.into_iter().map(|(_, observed)| observed).collect())

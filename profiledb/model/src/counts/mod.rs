@@ -1,10 +1,12 @@
 //! Counts of each shape, and their one law: the sum.
 
+mod outcomes;
 mod pairs;
 mod places;
 mod table;
 mod values;
 
+pub use outcomes::BranchOutcome;
 pub use pairs::Edges;
 pub use places::Profile;
 pub use table::Table;

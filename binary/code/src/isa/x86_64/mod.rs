@@ -1,6 +1,7 @@
 //! x86-64 in 64-bit mode, decoded by iced-x86. Facts about instructions are from the Intel SDM
 //! volume 2 and the AMD64 APM volume 3.
 
+mod ahead;
 mod arithmetic;
 mod compared;
 mod decode;
@@ -20,7 +21,7 @@ pub(in crate::isa) use text::disassemble;
 pub(in crate::isa) use track::Tracker;
 pub(in crate::isa) use work::{form_name, forms, work};
 
-use crate::interpret::{Bits, CodeView, Comparison, InstructionSet, Memory, Step};
+use crate::interpret::{Ahead, Bits, CodeView, Comparison, InstructionSet, Memory, Step, Way};
 use compared::Compared;
 
 /// General registers.
@@ -74,6 +75,8 @@ impl InstructionSet for X86_64 {
     type Instruction = Instruction;
     type Decoder = Decoder;
     const LEN_MAX: usize = decode::LEN_MAX;
+    const REGISTERS: usize = REGISTERS;
+    const STACK_POINTER: u8 = 4;
 
     fn decode(decoder: &mut Decoder, bytes: &[u8]) -> Option<Instruction> {
         Instruction::decode(bytes, &mut decoder.0)
@@ -95,6 +98,15 @@ impl InstructionSet for X86_64 {
 
     fn decided(instruction: &Instruction, state: &State) -> Option<Comparison> {
         state.compared?.asked(instruction)
+    }
+
+    fn look_ahead(
+        instruction: &Instruction,
+        at: u64,
+        ahead: &mut Ahead,
+        view: &mut impl CodeView,
+    ) -> Way {
+        ahead::Reader { instruction, at, ahead, view }.execute()
     }
 }
 
@@ -132,7 +144,7 @@ mod tests {
         let mut registers = [0; 16];
         (registers[4], registers[7]) = (0x8000, 3);
         let bytes: Vec<u8> = window.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let window = Window { begin: Vaddr(0x8000), bytes: &bytes };
+        let window = Window { begin: Vaddr(0x8000), bytes: &bytes, lines: &[] };
         let mut walker = Walker::<X86_64>::new(64);
         let (edges, stop) =
             walker.walk(Vaddr(0x1000), State::sampled(registers, 0), window, &mut Code(code));
