@@ -6,9 +6,9 @@
  *     {"taken": 2999120, "all": 4000000, "held": 1}
  *
  * The branch, `the_branch`, is taken to `the_target`; `the_next` follows it. All the while a
- * secret, made of SEED at run time, is in registers and at the top of the stack: `held` says that
- * it was there to the end. -DTHROUGH_TABLE: each round goes through a table of jumps and a call
- * through the procedure linkage table.
+ * secret, made of SEED at run time, is in registers, at the top of the stack and in the lines of
+ * memory with the data: `held` says that it was there to the end. -DTHROUGH_TABLE: each round goes
+ * through a table of jumps and a call through the procedure linkage table.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +16,11 @@
 #include <time.h>
 
 enum { LEN = 1 << 16 };
-static uint8_t table[LEN];
+/* Beside each value that the branch depends on is the secret. */
+static struct {
+	uint64_t secret;
+	uint8_t value;
+} table[LEN];
 
 static uint64_t mixed(uint64_t x)
 {
@@ -60,7 +64,7 @@ __attribute__((noinline)) static uint64_t rounds(uint64_t *held, uint64_t *sum)
 	uint64_t taken = 0, x = *sum;
 
 	for (unsigned i = 0; i < LEN; i++, x += CALLED(x)) {
-		unsigned one = table[i];
+		unsigned one = table[i].value;
 
 #ifdef THROUGH_TABLE
 		x = stirred(x, one & 7);
@@ -90,8 +94,10 @@ int main(int argc, char **argv)
 	uint64_t secret = mixed(seed), held = secret;
 	uint64_t random = secret, taken = 0, all = 0, sum = 1;
 
-	for (unsigned i = 0; i < LEN; i++)
-		table[i] = (uint8_t)((random = mixed(random)) >> 40);
+	for (unsigned i = 0; i < LEN; i++) {
+		table[i].secret = secret;
+		table[i].value = (uint8_t)((random = mixed(random)) >> 40);
+	}
 	while (cpu_s() < seconds) {
 		taken += rounds(&held, &sum);
 		all += LEN;

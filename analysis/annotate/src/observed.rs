@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use code::cfg::Part;
 use estimate::truth::ExactCounts;
-use estimate::{Branch, Outcomes, RemainingRounds};
+use estimate::{Branch, Outcomes, RemainingRounds, Sequence};
 use image::{ImageOffset, Vaddr};
 use model::Values;
 use model::{BranchOutcome, BranchRounds, EDGES, Edges, FIRST_EDGES, OUTCOMES, ROUNDS, TAKEN};
@@ -36,24 +36,24 @@ pub(crate) fn branches(
             Err(error) => problem::add_unreadable(problems, error),
         }
     }
-    let untold = untold(samples, image, known, problems);
+    let sequences = sequences(samples, image, known, problems);
     let branch = |((from, to), (all, first)): ((Vaddr, Vaddr), (u64, u64))| Branch {
         from,
         to,
         first,
         later: all.saturating_sub(first),
-        untold: untold.get(&from).copied(),
+        sequence: sequences.get(&from).copied(),
     };
     counted.into_iter().map(branch).collect()
 }
 
-/// For branches with enough outcomes in turn, the share that the outcomes before do not tell.
-fn untold(
+/// What is known of branches that walks met again.
+fn sequences(
     samples: &Samples,
     image: &ImageSamples,
     known: &Known,
     problems: &mut Vec<Problem>,
-) -> HashMap<Vaddr, f64> {
+) -> HashMap<Vaddr, Sequence> {
     let mut all: HashMap<ImageOffset, BTreeMap<u8, Outcomes>> = HashMap::new();
     for epoch in &samples.epochs {
         match epoch.observed::<Values>(&OUTCOMES, &image.record.id) {
@@ -69,11 +69,11 @@ fn untold(
             Err(error) => problem::add_unreadable(problems, error),
         }
     }
-    let untold = |(branch, outcomes): (ImageOffset, BTreeMap<u8, Outcomes>)| {
-        let outcomes: Vec<Outcomes> = outcomes.into_values().collect();
-        Some((Vaddr(known.address(branch)), Outcomes::untold(&outcomes)?))
+    let sequence = |(branch, outcomes): (ImageOffset, BTreeMap<u8, Outcomes>)| {
+        let outcomes: Vec<(u8, Outcomes)> = outcomes.into_iter().collect();
+        (Vaddr(known.address(branch)), Sequence::of(&outcomes))
     };
-    all.into_iter().filter_map(untold).collect()
+    all.into_iter().map(sequence).collect()
 }
 
 /// Exact executions of an image's instructions, and of its jumps that were taken. None where they

@@ -63,6 +63,9 @@ pub struct Transition {
     pub to: Option<usize>,
     /// Observed count: how often samples of branches show the transition.
     pub observed: f64,
+    /// Bias of the observed share p of its node's transitions, which no number of observations
+    /// removes, as a standard deviation in units of sqrt(p (1 - p)).
+    pub bias: f64,
     /// Prior branch probability. The priors of a node's transitions add up to 1.
     pub prior: f64,
     /// Branch probability from the trip count of a loop, where that decides.

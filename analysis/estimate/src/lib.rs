@@ -29,6 +29,7 @@ mod markov;
 pub mod observe;
 pub mod rounds;
 mod samples;
+mod sequence;
 pub mod solve;
 pub mod truth;
 mod vectors;
@@ -39,7 +40,8 @@ pub use flow_graph::LogEstimate;
 pub use issue::{IssuePoint, Pace};
 pub use markov::{EliminationOrder, MarkovChain};
 pub use rounds::TripCount;
-pub use samples::{Branch, BranchBias, Outcomes, ProcedureSamples, RemainingRounds};
+pub use samples::{Branch, BranchBias, ProcedureSamples, RemainingRounds};
+pub use sequence::{Outcomes, Sequence, Steady, independent};
 
 use flow_graph::FlowGraph;
 
@@ -228,8 +230,13 @@ fn solve_once(
 /// solved to first order.
 fn bootstrap(flow_graph: &FlowGraph, flow: &solve::Flow<'_>) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(0x5eed);
+    let mut observed = vec![0.0; flow_graph.nodes.len()];
+    for transition in &flow_graph.transitions {
+        let sum = observed.get_mut(transition.from);
+        sum.into_iter().for_each(|sum| *sum += transition.observed);
+    }
     let replicas: [FlowGraph; BOOTSTRAP_REPLICAS] =
-        std::array::from_fn(|_| replica(flow_graph, flow, &mut random));
+        std::array::from_fn(|_| replica(flow_graph, flow, &observed, &mut random));
     let differences = flow.differences(&replicas);
     let weights: f64 = flow_graph.nodes.iter().map(|node| node.samples).sum::<f64>().max(1e-9);
     let mut means = [0.0; BOOTSTRAP_REPLICAS];
@@ -259,17 +266,24 @@ fn bootstrap(flow_graph: &FlowGraph, flow: &solve::Flow<'_>) -> Vec<f64> {
     differences.iter().zip(flow.visits()).map(log_sd).collect()
 }
 
-/// One replica of the observations.
+/// One replica of the observations. `observed` has the observed branches of each node.
 fn replica(
     flow_graph: &FlowGraph,
     flow: &solve::Flow<'_>,
+    observed: &[f64],
     random: &mut fastrand::Rng,
 ) -> FlowGraph {
     let mut drawn = flow_graph.clone();
     for transition in &mut drawn.transitions {
+        let all = observed.get(transition.from).copied().unwrap_or(0.0);
+        let bias = if transition.observed < all {
+            transition.bias * transition.bias * transition.observed * all
+        } else {
+            0.0
+        };
         // The prior is part of the variance: a transition without observations may have been
         // missed.
-        let variance = transition.observed + transition.prior;
+        let variance = transition.observed + transition.prior + bias;
         transition.observed = (transition.observed + variance.sqrt() * normal(random)).max(0.0);
         transition.by_trips.iter_mut().for_each(|known| {
             known.value = (known.value * (known.log_sd * normal(random)).exp()).min(1.0)

@@ -197,8 +197,8 @@ mod tests {
     fn a_loop_of_a_hundred_rounds_is_found_and_scored() {
         let (graph, loops) = graph(&COUNTED);
         let branches = [
-            Branch { from: JUMP, to: HEAD, first: 9_900, later: 50_000, untold: None },
-            Branch { from: JUMP, to: END, first: 100, later: 500, untold: None },
+            Branch { from: JUMP, to: HEAD, first: 9_900, later: 50_000, sequence: None },
+            Branch { from: JUMP, to: END, first: 100, later: 500, sequence: None },
         ];
         // Samples on the first instruction of the loop are of the loop: the instruction executed
         // before it was mostly the loop's jump.

@@ -160,6 +160,9 @@ crate::fields! {
         pub share: f64 as Fraction;
         /// number of observations
         pub observed: u64;
+        /// of a conditional branch: at most so much of its outcomes, in any direction, follows from
+        /// none of the four before (95 %); `null`: not known
+        pub untold: Option<f64> as Option<Fraction>;
     }
 }
 

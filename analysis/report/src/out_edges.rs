@@ -59,6 +59,7 @@ mod tests {
             runs,
             share,
             observed,
+            untold: None,
         }
     }
 

@@ -131,7 +131,7 @@ fn measure(machine: &Machine, name: &str, grown: &Grown, least: usize) -> anyhow
         to: *to,
         first: 20,
         later: 50,
-        untold: None,
+        sequence: None,
     };
     let branches: Vec<Branch> = seen.iter().map(branch).collect();
     let begun = Instant::now();

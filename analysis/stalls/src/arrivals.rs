@@ -225,7 +225,10 @@ pub(crate) fn branch_history(
     }
     for branch in branches {
         let limit = &mut branch_history.entry(branch.from.0).or_default().1;
-        *limit = [*limit, branch.untold].into_iter().flatten().reduce(f64::min);
+        *limit = [*limit, branch.sequence.and_then(|sequence| sequence.untold)]
+            .into_iter()
+            .flatten()
+            .reduce(f64::min);
     }
     branch_history
 }

@@ -5,7 +5,7 @@
 use code::cfg::{Cfg, Knowledge, Loops, Part};
 use code::isa::Isa;
 use code::isa::work::Work;
-use estimate::{Branch, ProcedureSamples, RemainingRounds};
+use estimate::{Branch, Outcomes, ProcedureSamples, RemainingRounds, Sequence};
 use image::Vaddr;
 use stalls::{Explained, Machine, ProfiledProcedure, Scale, ScaleBasis, explain};
 
@@ -76,6 +76,13 @@ fn code(random: &mut fastrand::Rng, isa: Isa) -> Vec<u8> {
     bytes
 }
 
+fn sequence(random: &mut fastrand::Rng) -> Sequence {
+    let mut times = || random.u64(..) >> random.u32(..64);
+    let mut outcomes = |history| (history, Outcomes { jumped: times(), went_on: times() });
+    let outcomes: Vec<(u8, Outcomes)> = [1, 2, 3, 20, 31].map(&mut outcomes).into();
+    Sequence::of(&outcomes)
+}
+
 #[test]
 fn whatever_the_code_is_sums_add_up() {
     let named = |name| Machine::named(name).unwrap();
@@ -104,7 +111,7 @@ fn whatever_the_code_is_sums_add_up() {
                 to: any(&mut random),
                 first: random.u64(..1000),
                 later: random.u64(..) >> 20,
-                untold: random.bool().then(|| random.f64()),
+                sequence: random.bool().then(|| sequence(&mut random)),
             })
             .collect();
         let remaining_rounds: Vec<RemainingRounds> = (0..random.usize(..8))

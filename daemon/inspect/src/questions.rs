@@ -1,6 +1,8 @@
 //! Questions about other processes and their files, with the types of their answers. Only an
 //! [inspector](super::inspector) answers them.
 
+mod registers;
+
 use crate::file_facts::FileFacts;
 use crate::jit::code_events::CodeLook;
 use crate::jit::files::{DumpReader, MapReader};
@@ -15,6 +17,8 @@ use kernel::latin1::Bytes;
 use kernel::procfs::MapsLine;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+pub use registers::{SampledRegisters, Walk, Walked, WalkedEdge};
 
 /// A question and the type of its answer.
 pub trait Inspect: Serialize + DeserializeOwned + Into<Question> {
@@ -251,69 +255,6 @@ pub struct Dumped {
 /// Most bytes of one answer to [`DumpedCode`].
 pub const DUMPED_BYTES_MAX: usize = 1 << 20;
 
-/// Edges and rounds from registers that were sampled in one image.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Walk {
-    /// The build.
-    #[serde(with = "text")]
-    pub image: ImageId,
-    /// Its file.
-    pub file: FileAt,
-    /// The samples.
-    pub samples: Vec<SampledRegisters>,
-}
-
-/// One sample's registers, and where the sampled process has the image.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SampledRegisters {
-    /// Address of the mapping's first byte, and the one after its last.
-    pub range: (u64, u64),
-    /// File offset that the first byte shows.
-    pub file_offset: u64,
-    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
-    pub registers: [u64; 18],
-    /// Bytes from the stack pointer on.
-    #[serde(with = "raw")]
-    pub stack: Vec<u8>,
-    /// Addresses of the lines.
-    pub line_addresses: Vec<u64>,
-    /// Lines of other memory, one after the other, of [`abi::LINE_BYTES`] each.
-    #[serde(with = "raw")]
-    pub lines: Vec<u8>,
-    /// Whether the program that reads ahead from here is asked for.
-    pub wants_ahead: bool,
-}
-
-/// The results of walks.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Walked {
-    /// Where branches led.
-    pub edges: Vec<WalkedEdge>,
-    /// Branch, and rounds left in the form of [`model::BranchRounds::value`].
-    pub rounds: Vec<(u64, i64)>,
-    /// Branch, and outcome in the form of [`model::BranchOutcome::value`], with how often.
-    pub outcomes: Vec<(u64, i64, u64)>,
-    /// Samples in code that could not be read.
-    pub unresolved: u64,
-    /// Samples that gave at least one edge.
-    pub fruitful: u64,
-    /// Programs that read ahead, each with the place in [`Walk::samples`] of the sample that asked.
-    pub ahead: Vec<(usize, Vec<u64>)>,
-}
-
-/// Where a branch led in walks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WalkedEdge {
-    /// Image offset of the branch.
-    pub from: u64,
-    /// That of the instruction executed next.
-    pub to: u64,
-    /// How often it was the first branch of its walk, and led there.
-    pub first: u64,
-    /// How often it led there in all.
-    pub all: u64,
-}
-
 /// The frames of call stacks that were sampled in one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Unwind {
@@ -485,14 +426,6 @@ impl Drop for SampledStack {
     fn drop(&mut self) {
         // `black_box` keeps the compiler from leaving out writes that nothing reads.
         std::hint::black_box(&mut self.registers).fill(0);
-    }
-}
-
-impl Drop for SampledRegisters {
-    fn drop(&mut self) {
-        std::hint::black_box(&mut self.registers).fill(0);
-        std::hint::black_box(&mut self.stack).fill(0);
-        std::hint::black_box(&mut self.lines).fill(0);
     }
 }
 

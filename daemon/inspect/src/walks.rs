@@ -10,9 +10,14 @@ use image::{ImageId, ImageOffset, Vaddr};
 use model::{BranchOutcome, BranchRounds};
 use std::collections::HashMap;
 use std::fs::File;
+use std::time::{Duration, Instant};
 
 /// Decoded instructions kept, about 128 bytes each; with fewer, hot code is decoded again.
 const INSTRUCTIONS: usize = 4096;
+
+/// Time after which no more programs are made that read ahead, in one question: dcpid waits for the
+/// answer. They are asked for again.
+const READS_AHEAD_MAX: Duration = Duration::from_millis(20);
 
 /// The interpreter and the files it reads.
 pub struct Walks {
@@ -24,9 +29,11 @@ pub struct Walks {
 #[derive(Default)]
 struct Counted {
     /// By branch and next instruction: as the first of its walk, and in all.
-    edges: HashMap<(u64, u64), (u64, u64)>,
+    edges: HashMap<(u64, u64), (u64, u64), foldhash::fast::RandomState>,
     /// By branch and number.
-    outcomes: HashMap<(u64, i64), u64>,
+    outcomes: HashMap<(u64, i64), u64, foldhash::fast::RandomState>,
+    /// Outcomes so far of the branches of one walk.
+    histories: HashMap<Vaddr, u8, foldhash::fast::RandomState>,
 }
 
 impl Default for Walks {
@@ -41,6 +48,7 @@ impl Walks {
         let opened = self.files.opened();
         let mut walked = Walked::default();
         let mut counted = Counted::default();
+        let begun = Instant::now();
         self.files.close_unused();
         for (number, sample) in asked.samples.iter().enumerate() {
             match self.follow(asked.image, sample, &open, &mut walked, &mut counted) {
@@ -49,6 +57,7 @@ impl Walks {
             }
             // After the walk, which shows where branches lead.
             if sample.wants_ahead
+                && begun.elapsed() < READS_AHEAD_MAX
                 && let Some(program) = self.read_ahead(asked.image, sample, &open)
             {
                 walked.ahead.push((number, program));
@@ -104,7 +113,7 @@ impl Walks {
             let inside = begin <= address.0 && address.0 < end;
             inside.then(|| sample.file_offset.checked_add(address.0 - begin)).flatten()
         };
-        let mut histories: HashMap<Vaddr, u8> = HashMap::new();
+        counted.histories.clear();
         let before = walked.rounds.len();
         for (number, Edge { kind, from, to }) in edges.iter().enumerate() {
             // A branch that leaves the image is not an edge of it.
@@ -114,7 +123,7 @@ impl Walks {
             *all += 1;
             if matches!(kind, BranchKind::Taken | BranchKind::NotTaken) {
                 let (branch, jumps) = (ImageOffset(branch), *kind == BranchKind::Taken);
-                let history = histories.entry(*from).or_insert(1);
+                let history = counted.histories.entry(*from).or_insert(1);
                 if *history > 1 {
                     let outcome = BranchOutcome { branch, history: *history, jumps };
                     let (ImageOffset(branch), value) = outcome.value();

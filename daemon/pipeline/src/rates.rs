@@ -47,7 +47,7 @@ struct AssumedCost {
 
 /// Snapshots. More than this many would fill the buffer before the drain.
 const SNAPSHOT_ASSUMED: AssumedCost =
-    AssumedCost { ns: 11_000.0, per_s_max: 4000.0, part: SNAPSHOTS_PART };
+    AssumedCost { ns: 30_000.0, per_s_max: 4000.0, part: SNAPSHOTS_PART };
 /// Call stacks: at first an inspector walks most of them. More than this many would take ten
 /// megabytes a second.
 const STACK_ASSUMED: AssumedCost =
@@ -542,7 +542,7 @@ mod tests {
         let one_percent = Some(Budget(0.01));
         assert_eq!(affordable(None, None), 500.0, "without a budget what was asked for");
         let assumed = affordable(one_percent, None);
-        assert!((assumed - 0.0015e9 / 11_000.0).abs() < 1e-6, "nothing is measured");
+        assert!((assumed - 0.0015e9 / 30_000.0).abs() < 1e-6, "nothing is measured");
         assert_eq!(affordable(one_percent, Some(1000.0)), 500.0, "a microsecond each");
         let dear = affordable(one_percent, Some(1e6));
         assert!((dear - 1.5).abs() < 0.01, "a millisecond each: {dear}");

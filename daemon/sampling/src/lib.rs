@@ -13,6 +13,7 @@
 
 pub mod branch_edges;
 pub mod call_stacks;
+mod observed;
 pub mod recording;
 pub mod sample_source;
 pub mod waits;

@@ -118,6 +118,39 @@ fn assert_calculated(place: &Place, image: &Path, taken: u64, (p, allowed): (f64
     }
 }
 
+/// A branch that goes both ways at random is told from one whose data are sorted, and from a
+/// pattern: how much of its outcomes follows from none before.
+#[test]
+#[ignore = "needs root"]
+fn branches_that_are_sorted_are_told_from_those_at_random() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "in_turn", &[]);
+    let program = program.program();
+    let daemon = start(&place, "1000");
+    let truth = Running::start(Command::new(program).arg("6")).wait();
+    daemon.flush();
+    for (name, untold) in [("random", 0.42..0.65), ("sorted", 0.0..0.08), ("of_five", 0.0..0.08)] {
+        let words = ["--format", "json", program.to_str().unwrap(), &format!("of_{name}")];
+        let told: Value =
+            serde_json::from_str(&succeed(&mut dcpi(&place.db(), "calc", &words))).unwrap();
+        let edges = told["edges"].as_array().unwrap();
+        let is_told = |edge: &&Value| {
+            let share = edge["share"].as_f64().unwrap();
+            (0.2..0.8).contains(&share) && edge["untold"].is_number()
+        };
+        let of: Vec<&Value> = edges.iter().filter(is_told).collect();
+        let [one, other] = of[..] else { panic!("{name}: {told:#}") };
+        for edge in [one, other] {
+            assert!(untold.contains(&edge["untold"].as_f64().unwrap()), "{name}: {edge:#}");
+        }
+        let shares = [one, other].map(|edge| edge["share"].as_f64().unwrap());
+        let p = truth.number(name);
+        let near = shares.iter().any(|share| (share - p).abs() < 0.06);
+        assert!(near, "{name}: {shares:?}, but it is {p}");
+    }
+}
+
 /// Trip counts of loops follow from the registers of samples in them: for a loop with a constant
 /// trip count, and for one whose short executions get hardly any samples.
 #[test]
@@ -209,8 +242,10 @@ fn registers_and_stacks_stay_in_memory() {
     let daemon = place.start_as(command);
     let _ = run_sided(program.program(), "3");
     daemon.flush();
-    let taken = daemon.status().edges.expect("edges are on").taken;
-    assert!(taken > 500, "it was hardly looked at: {taken} snapshots");
+    let edges = daemon.status().edges.expect("edges are on");
+    assert!(edges.taken > 500, "it was hardly looked at: {edges:?}");
+    // Without the lines of memory that the secret is in, no walk goes around the loop.
+    assert!(edges.edges > 5 * edges.taken, "walks had no memory: {edges:?}");
     let _ = daemon.terminate();
     let (secret, hex) = (secret(), format!("{:x}", secret()));
     let inverted = format!("{:x}", !secret);

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use clap::Args;
 use code::cfg::{EdgeKind, To};
-use estimate::Estimate;
+use estimate::{BranchBias, Estimate, independent};
 use image::Vaddr;
 use stalls::{Explained, Explanation};
 
@@ -162,7 +162,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         sums: explained.sums.clone(),
         loops: loops(&graph),
         blocks: blocks(&graph, &explained, event, args.confidence),
-        edges: edges(&graph, args.confidence),
+        edges: edges(&graph, machine.branch_bias(), args.confidence),
         problems,
     })
 }
@@ -244,20 +244,22 @@ fn runs_of(graph: &Graph, estimate: &Estimate, number: usize, confidence: Confid
 }
 
 /// Executions of an edge. The only edge of a block has the block's executions. Of several edges,
-/// the interval comes from the edge's share of the `all` observed executions of the block's edges;
-/// without observed executions the interval has no bounds but the block's.
+/// the interval comes from the edge's share of the `all` observed executions of the block's edges,
+/// which are worth `independent` ones; without observed executions the interval has no bounds but
+/// the block's.
 fn runs_of_edge(
     value: f64,
     block: Runs,
     observed: u64,
-    (all, edges): (u64, usize),
+    (all, independent, edges): (u64, f64, usize),
     confidence: Confidence,
 ) -> Runs {
     let (low, high, sure) = match (edges, all) {
         (1, _) => (1.0, 1.0, block.confidence),
         (_, 0) => (0.0, 1.0, estimate::Confidence::Low),
         _ => {
-            let share = wilson(observed, all, confidence);
+            let part = observed as f64 / all as f64 * independent;
+            let share = wilson(part.round() as u64, independent.ceil() as u64, confidence);
             (share.low, share.high, block.confidence)
         }
     };
@@ -269,7 +271,7 @@ fn runs_of_edge(
     }
 }
 
-fn edges(graph: &Graph, confidence: Confidence) -> Vec<EdgeRow> {
+fn edges(graph: &Graph, bias: BranchBias, confidence: Confidence) -> Vec<EdgeRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
     let seen: BTreeMap<(Vaddr, Vaddr), u64> = graph
         .branches
@@ -297,15 +299,22 @@ fn edges(graph: &Graph, confidence: Confidence) -> Vec<EdgeRow> {
         let seen: Vec<u64> = edges.iter().map(|edge| observed(edge).unwrap_or(0)).collect();
         let all = seen.iter().fold(0, |sum: u64, seen| sum.saturating_add(*seen));
         let taken = estimate.edges.get(range).unwrap_or_default();
+        let sequence = graph.branches.iter().find(|branch| branch.from == from.last);
+        let sequence = sequence.and_then(|branch| branch.sequence);
+        let untold = sequence.and_then(|sequence| sequence.untold);
         for ((edge, taken), observed) in edges.iter().zip(taken).zip(seen) {
             let observed = if graph.is_exact { taken.round() as u64 } else { observed };
             let share = Some(taken / executions).filter(|share| share.is_finite()).unwrap_or(0.0);
             let runs = match graph.is_exact {
                 true => Runs { value: *taken, low: *taken, high: *taken, ..block },
-                false => runs_of_edge(*taken, block, observed, (all, edges.len()), confidence),
+                false => {
+                    let worth = (all, independent((observed, all), sequence, bias), edges.len());
+                    runs_of_edge(*taken, block, observed, worth, confidence)
+                }
             };
             let to = target(edge).map(|to| to.0);
-            rows.push(EdgeRow { from: from.start.0, to, kind: kind(edge), runs, share, observed });
+            let kind = kind(edge);
+            rows.push(EdgeRow { from: from.start.0, to, kind, runs, share, observed, untold });
         }
     }
     rows

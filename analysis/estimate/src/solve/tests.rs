@@ -19,6 +19,7 @@ fn graph(random: &mut fastrand::Rng, blocks: usize) -> (FlowGraph, Vec<f64>) {
                 observed: 0.0,
                 prior: 1.0,
                 by_trips: None,
+                bias: 0.0,
             });
             shares.push(1.0);
         } else {
@@ -30,6 +31,7 @@ fn graph(random: &mut fastrand::Rng, blocks: usize) -> (FlowGraph, Vec<f64>) {
                 observed: 0.0,
                 prior: 0.5,
                 by_trips: None,
+                bias: 0.0,
             });
             flow_graph.transitions.push(Transition {
                 edge: None,
@@ -38,6 +40,7 @@ fn graph(random: &mut fastrand::Rng, blocks: usize) -> (FlowGraph, Vec<f64>) {
                 observed: 0.0,
                 prior: 0.5,
                 by_trips: None,
+                bias: 0.0,
             });
             shares.extend([share, 1.0 - share]);
         }
@@ -160,8 +163,15 @@ fn differences_to_first_order_are_those_of_another_solution() {
 #[test]
 fn time_decides_where_no_branch_was_observed() {
     // 0 goes to 1 or 2, both to 3. Block 1 takes nine times as long.
-    let transition =
-        |from, to, prior| Transition { edge: None, from, to, observed: 0.0, prior, by_trips: None };
+    let transition = |from, to, prior| Transition {
+        edge: None,
+        from,
+        to,
+        observed: 0.0,
+        prior,
+        by_trips: None,
+        bias: 0.0,
+    };
     let block = |samples| Node { samples, instructions: 5.0, side_entry: false, issue: None };
     let flow_graph = FlowGraph {
         nodes: [10_000.0, 9_000.0, 1_000.0, 10_000.0].map(block).into(),
@@ -190,6 +200,7 @@ fn a_loop_that_is_hardly_left_is_executed_as_its_time_says() {
         observed,
         prior,
         by_trips: None,
+        bias: 0.0,
     };
     let block = |samples| Node { samples, instructions: 5.0, side_entry: false, issue: None };
     let flow_graph = FlowGraph {
@@ -214,8 +225,15 @@ fn arms(samples: [&[f64]; 2]) -> FlowGraph {
     let block = |samples: f64| Node { samples, instructions: 4.0, ..Default::default() };
     let mut blocks = vec![block(1000.0)];
     let mut transitions = Vec::new();
-    let transition =
-        |from, to, prior| Transition { edge: None, from, to, observed: 0.0, prior, by_trips: None };
+    let transition = |from, to, prior| Transition {
+        edge: None,
+        from,
+        to,
+        observed: 0.0,
+        prior,
+        by_trips: None,
+        bias: 0.0,
+    };
     let last = 1 + samples.concat().len();
     for arm in samples {
         transitions.push(transition(0, Some(blocks.len()), 0.5));

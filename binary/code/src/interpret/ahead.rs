@@ -8,7 +8,7 @@
 //! and Sohi, ISCA 2001): where execution goes another way, lines are copied in vain, and nothing is
 //! wrong. So aliases and the wrapping around of sums are ignored here; the walk does not.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use image::Vaddr;
 
@@ -104,7 +104,10 @@ pub struct Ahead {
     flags: [Option<Value>; 2],
     stores: Vec<(Value, u8, Option<Value>)>,
     /// Loads that branches depend on, with the number of instructions before.
-    needed: HashMap<u32, usize>,
+    needed: HashMap<u32, usize, foldhash::fast::FixedState>,
+    /// For each expression, the last way on which a branch depended on it.
+    decided: Vec<u32>,
+    way: u32,
     steps: usize,
     begin: Vaddr,
     random: fastrand::Rng,
@@ -117,7 +120,9 @@ impl Ahead {
             registers: vec![None; registers],
             flags: [None; 2],
             stores: Vec::new(),
-            needed: HashMap::new(),
+            needed: HashMap::default(),
+            decided: Vec::new(),
+            way: 0,
             steps: 0,
             begin,
             random: fastrand::Rng::with_seed(begin.0),
@@ -130,6 +135,7 @@ impl Ahead {
         }
         self.flags = [None; 2];
         self.stores.clear();
+        self.way += 1;
         self.steps = 0;
     }
 
@@ -209,9 +215,13 @@ impl Ahead {
     /// Notes that a value decides where execution goes.
     pub fn decide(&mut self, value: Value) {
         let mut open: Vec<u32> = value.node.into_iter().collect();
-        let mut seen = BTreeSet::new();
         while let Some(number) = open.pop() {
-            if !seen.insert(number) {
+            if self.decided.len() <= number as usize {
+                self.decided.resize(number as usize + 1, 0);
+            }
+            // What it depends on was noted as well, at an earlier step of this way.
+            let Some(decided) = self.decided.get_mut(number as usize) else { continue };
+            if std::mem::replace(decided, self.way) == self.way {
                 continue;
             }
             let Some(node) = self.expressions.get(number) else { continue };
@@ -228,7 +238,8 @@ impl Ahead {
     /// taken to be in one line each, and two addresses not more than a line apart to have what is
     /// between them. What `is_copied` anyway is left out.
     fn points(&self, is_copied: impl Fn(Value) -> bool) -> Vec<Value> {
-        let mut loads: HashMap<Option<u32>, Vec<(i64, usize)>> = HashMap::new();
+        let mut loads: HashMap<Option<u32>, Vec<(i64, usize)>, foldhash::fast::FixedState> =
+            HashMap::default();
         for (number, steps) in &self.needed {
             let Some(Node::Load { address, .. }) = self.expressions.get(*number) else {
                 continue;

@@ -24,9 +24,10 @@ pub struct Line {
     pub bytes: [u8; LINE_BYTES],
 }
 
-/// Bytes of a thread's memory as they were at the sample: of its stack, and some lines. In ten programs, 70.0 % of samples decide
-/// a branch with 512 bytes from the stack pointer, 69.5 % with 256, 68.6 % with 128, 53 % with
-/// none; the red zone below adds nothing (`cargo xtask bench walks`).
+/// Bytes of a thread's memory as they were at the sample: of its stack, and some lines. In ten
+/// programs, 70.0 % of samples decide a branch with 512 bytes from the stack pointer, 69.5 % with
+/// 256, 68.6 % with 128, 53 % with none; the red zone below adds nothing (`cargo xtask bench
+/// walks`).
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Window<'a> {
     /// Address of the first byte: the stack pointer, or less where the red zone below it is

@@ -2,9 +2,10 @@
 //! the state and claims nothing about the rest.
 //!
 //! At a sample the processor's registers and flags are known, and some bytes of the stack and of
-//! other memory ([`Walker::read_ahead`] says which). From there [`Walker`] follows the code for at most [`STEPS_MAX`] instructions, as long as known
-//! values decide where execution goes, and reports which way each branch goes. It needs no counter
-//! of branches, so it works wherever registers can be read.
+//! other memory ([`Walker::read_ahead`] says which). From there [`Walker`] follows the code for at
+//! most [`STEPS_MAX`] instructions, as long as known values decide where execution goes, and
+//! reports which way each branch goes. It needs no counter of branches, so it works wherever
+//! registers can be read.
 //!
 //! **Nothing is guessed**: what may have changed, or is not modelled, is unknown, and where
 //! something unknown decides, the walk ends. Four assumptions are made, which only broken programs

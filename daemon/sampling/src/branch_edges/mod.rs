@@ -12,6 +12,7 @@
 //! interprets the snapshots, and both processes wipe them. Only counts of edges and rounds are
 //! written.
 
+use crate::observed::Observed;
 use crate::recording::steps::Step;
 use crate::recording::tape::Tape;
 use crate::sample_source::Order;
@@ -27,7 +28,7 @@ use inspect::open_mapped::MappedAt;
 use inspect::pool::Inspectors;
 use inspect::questions::{FileAt, SampledRegisters, Walk, Walked, WalkedEdge};
 use kernel::clock;
-use model::{EDGES, FIRST_EDGES, Measure, OUTCOMES, Observation, ROUNDS};
+use model::{EDGES, FIRST_EDGES, OUTCOMES, Observation, ROUNDS};
 use pending::Pending;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ const HELD_MAX: usize = 512;
 const HELD_MANY: usize = HELD_MAX * 3 / 4;
 /// The same, of snapshots from places that have no program to read ahead yet: until they have one,
 /// walks from there end early.
-const HELD_NEW_MANY: usize = 16;
+const HELD_NEW_MANY: usize = 64;
 /// Places whose snapshots are counted; beyond, all begin anew.
 const PLACES_MAX: usize = 2 * AHEAD_MAX;
 /// Time that a drain waits for the interpretation of its snapshots. Interpreting takes
@@ -80,7 +81,8 @@ pub struct Edges {
     tape: Tape,
     thread: Option<Thread>,
     /// Snapshots so far from each place. Where walks have shown where branches lead, programs read
-    /// further ahead: one is asked for at the first snapshot, and whenever their number doubles.
+    /// further ahead: one is asked for at the first snapshot, and whenever there are four times as
+    /// many.
     places: HashMap<AheadKey, u32, foldhash::fast::RandomState>,
     /// Held snapshots that want a program.
     held_new: usize,
@@ -100,14 +102,6 @@ struct PlacedSnapshot {
     snapshot: Snapshot,
     sampled: Sampled,
     wants_ahead: bool,
-}
-
-/// Equal observations in an image.
-pub struct Observed {
-    pub(crate) image: Arc<Image>,
-    pub(crate) measure: &'static Measure,
-    pub(crate) observation: Observation,
-    pub(crate) times: u64,
 }
 
 /// The observations from the snapshots of a drain.
@@ -331,7 +325,8 @@ fn wants_ahead(
     }
     let times = places.entry((snapshot.key, snapshot.space)).or_default();
     *times = times.saturating_add(1);
-    times.is_power_of_two()
+    // 1, 4, 16, 64...
+    times.is_power_of_two() && times.trailing_zeros().is_multiple_of(2)
 }
 
 /// The place of a snapshot.

@@ -222,9 +222,9 @@ impl Step {
     }
 
     /// A step with these observations, in this order.
-    pub(crate) fn observed(all: &[crate::branch_edges::Observed]) -> Self {
+    pub(crate) fn observed(all: &[crate::observed::Observed]) -> Self {
         let mut observed: Vec<(ImageId, Observed)> = Vec::new();
-        for crate::branch_edges::Observed { image, measure, observation, times } in all {
+        for crate::observed::Observed { image, measure, observation, times } in all {
             let Some(measure) = OBSERVED.iter().position(|known| known == measure) else {
                 continue;
             };

@@ -124,6 +124,13 @@ impl<V: CodeView> Reader<'_, V> {
                 let value = self.ahead.unknown_by_flags();
                 self.write(0, value);
             }
+            _ => self.move_(),
+        }
+    }
+
+    /// Instructions that move values without computing.
+    fn move_(&mut self) {
+        match self.instruction.op {
             Op::Push => {
                 let value = self.read(0);
                 self.push(value);

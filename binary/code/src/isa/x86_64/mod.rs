@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::interpret::BranchKind::{self, Call, IndirectJump, Jump, NotTaken, Return, Taken};
-    use crate::interpret::{Place, Stop, Walker, Window};
+    use crate::interpret::{Place, STEPS_MAX, Stop, Walker, Window};
 
     /// Code at 0x1000, a table of jumps at 0x1107.
     struct Code<'a>(&'a [u8]);
@@ -181,7 +181,7 @@ mod tests {
             [0x48, 0x8d, 0x15, 0, 1, 0, 0, 0x48, 0x63, 0x04, 0xba, 0x48, 0x01, 0xd0, 0xff, 0xe0];
         let (edges, stop) = walk(&code, [0; 5]);
         // It goes to its own begin, until the walk is long enough.
-        assert_eq!(edges, vec![(IndirectJump, 0x1000); 16]);
+        assert_eq!(edges, vec![(IndirectJump, 0x1000); STEPS_MAX / 4]);
         assert_eq!(stop, Stop::Steps);
     }
 
