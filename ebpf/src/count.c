@@ -151,6 +151,21 @@ INLINE int take_sample(struct context *context, u64 event)
 		return take_sample(context, n); \
 	}
 
+#if defined(ARCH_x86_64)
+/* An interrupt of a burst: a snapshot without a sample. A return of 1 lets perf count the
+ * interrupt, after so many of which the event ends; since nothing is mapped it writes no record. */
+SECTION("perf_event")
+int sample_burst(struct context *context)
+{
+	u64 pc = context->registers[PC_REGISTER];
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (SNAPSHOTS && (s64)pc >= 0 && context->registers[CS_REGISTER] == USER_CODE_64)
+		take_snapshot(context, cpu, place_of(pc, 0));
+	return 1;
+}
+#endif
+
 SAMPLER(0)
 SAMPLER(1)
 SAMPLER(2)

@@ -201,6 +201,8 @@ struct task_struct {
 	struct thread_struct thread;
 	u32 __state; /* Linux 5.14 */
 	u32 on_cpu;
+	u64 nvcsw; /* switches: on the thread's own will, and others */
+	u64 nivcsw;
 	struct cred *real_cred;
 	struct css_set *cgroups;
 } KERNEL_TYPE;

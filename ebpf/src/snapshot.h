@@ -23,6 +23,7 @@ enum { RECHECK_SAMPLES = 64 };
 OUT_OF_LINE void take_snapshot(struct context *context, u32 cpu, struct place place)
 {
 	struct snapshot_ring *ring = bpf_map_lookup_elem(&SNAPSHOT_RINGS, &cpu);
+	struct task_struct *task = bpf_get_current_task();
 	struct snapshot *snapshot;
 	u64 *to, from, rest;
 	u32 index, written;
@@ -38,6 +39,9 @@ OUT_OF_LINE void take_snapshot(struct context *context, u32 cpu, struct place pl
 		ring->dropped++;
 		return;
 	}
+	snapshot->time_ns = bpf_ktime_get_ns();
+	snapshot->thread = bpf_get_current_pid_tgid();
+	snapshot->switches = copied(&task->nvcsw) + copied(&task->nivcsw);
 	snapshot->key = place.key;
 	snapshot->space = place.space;
 	snapshot->lines = 0;

@@ -19,6 +19,9 @@ struct snapshot {
 	u32 space;
 	unsigned short stack_len;
 	unsigned short lines;
+	u64 time_ns;
+	u32 thread;
+	u32 switches;
 	u64 registers[SNAPSHOT_REGISTERS];
 	unsigned char stack[STACK_BYTES];
 	u64 line_addresses[LINES_MAX];
@@ -82,12 +85,12 @@ struct ahead_state {
 };
 _Static_assert(AHEAD_RESULTS + AHEAD_OPERATIONS_MAX <= AHEAD_VALUES, "each has a place");
 
-ASSERT_SIZE(snapshot, 1568);
+ASSERT_SIZE(snapshot, 1584);
 ASSERT_OFFSET(snapshot, lines, 14);
-ASSERT_OFFSET(snapshot, registers, 16);
-ASSERT_OFFSET(snapshot, stack, 160);
-ASSERT_OFFSET(snapshot, line_addresses, 416);
-ASSERT_OFFSET(snapshot, line_bytes, 544);
+ASSERT_OFFSET(snapshot, registers, 32);
+ASSERT_OFFSET(snapshot, stack, 176);
+ASSERT_OFFSET(snapshot, line_addresses, 432);
+ASSERT_OFFSET(snapshot, line_bytes, 560);
 ASSERT_SIZE(snapshot_ring, 128);
 ASSERT_OFFSET(snapshot_ring, taken, 64);
 ASSERT_SIZE(ahead_operation, 8);

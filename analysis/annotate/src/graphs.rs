@@ -8,6 +8,7 @@ use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name
 use code::isa::work::Work;
 use code::isa::{Isa, Syntax};
 use code::skid::Skid;
+use estimate::times::ExecutionNs;
 use estimate::truth::ExactCounts;
 use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
@@ -15,7 +16,7 @@ use stalls::best_case::FrequentPaths;
 use stalls::{BestCase, Explained, Machine, ProfiledProcedure, Scale, ScaleBasis};
 
 use crate::listing::{self, ByAddress, Listing};
-use crate::observed::{branches, counted, exact, remaining_rounds, within};
+use crate::observed::{branches, counted, exact, remaining_rounds, times, within};
 use names::procedures::Known;
 use query::load::{Executions, ImageSamples, Samples};
 use query::problem::Problem;
@@ -40,6 +41,8 @@ pub struct Graph {
     pub branches: Vec<Branch>,
     /// Observed numbers of rounds that loops had left.
     remaining_rounds: Vec<RemainingRounds>,
+    /// Times from one execution of an instruction to the next, where they are known.
+    pub times: Vec<ExecutionNs>,
     /// Latencies and units that the instructions of each block need.
     work: Vec<Vec<Work>>,
 }
@@ -74,6 +77,7 @@ impl Graph {
                 Scale::measured(samples_per_cycle, ScaleBasis::ExactCounts)
             }
         };
+        let measured = measured.or_else(|| self.scale_by_rounds(machine.core_ghz?));
         let profiled = ProfiledProcedure {
             graph: &self.graph,
             loops: &self.loops,
@@ -113,6 +117,8 @@ pub struct Surveyed<'a> {
     branches: Branches,
     /// In the order of their branches.
     remaining_rounds: Vec<RemainingRounds>,
+    /// In the order of their instructions.
+    times: Vec<ExecutionNs>,
     /// Exact executions, where they were counted.
     exact: Option<ExactCounts>,
 }
@@ -220,6 +226,7 @@ impl<'a> Surveyed<'a> {
             constants,
             branches: Branches::new(branches),
             remaining_rounds: remaining_rounds(samples, image, known, problems),
+            times: times(samples, image, known, problems),
             exact,
         })
     }
@@ -289,6 +296,8 @@ impl<'a> Surveyed<'a> {
         let remaining_rounds =
             parts.iter().flat_map(|part| within(&self.remaining_rounds, part, |one| one.branch));
         let remaining_rounds: Vec<RemainingRounds> = remaining_rounds.copied().collect();
+        let times = parts.iter().flat_map(|part| within(&self.times, part, |one| one.at));
+        let times: Vec<ExecutionNs> = times.copied().collect();
         let list = |part: &&Procedure| listing::of(image, known, part, syntax, None);
         let mut listed: Vec<Listing> = procedures.iter().map(list).collect();
         let mut memory = Memory { binary, constants: &self.constants };
@@ -335,6 +344,7 @@ impl<'a> Surveyed<'a> {
             parts: listed,
             branches,
             remaining_rounds,
+            times,
             work,
         })
     }

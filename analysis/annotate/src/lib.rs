@@ -7,3 +7,4 @@ pub mod explained;
 pub mod graphs;
 pub mod listing;
 mod observed;
+pub mod rates;

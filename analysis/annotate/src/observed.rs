@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use code::cfg::Part;
+use estimate::times::{ExecutionNs, Pairs};
 use estimate::truth::ExactCounts;
 use estimate::{Branch, Outcomes, RemainingRounds, Sequence};
 use image::{ImageOffset, Vaddr};
-use model::Values;
-use model::{BranchOutcome, BranchRounds, EDGES, Edges, FIRST_EDGES, OUTCOMES, ROUNDS, TAKEN};
+use model::{BranchOutcome, BranchRounds, EDGES, Edges, ExecutionTime, FIRST_EDGES, OUTCOMES};
+use model::{ROUNDS, TAKEN, TIMES, Told, Values};
 use names::procedures::Known;
 use query::load::{ImageSamples, Samples};
 use query::problem::{self, Problem};
@@ -74,6 +75,34 @@ fn sequences(
         (Vaddr(known.address(branch)), Sequence::of(&outcomes))
     };
     all.into_iter().map(sequence).collect()
+}
+
+/// Times from one execution of an instruction to the next, in the order of addresses.
+pub(crate) fn times(
+    samples: &Samples,
+    image: &ImageSamples,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> Vec<ExecutionNs> {
+    let mut all: BTreeMap<(Vaddr, bool), Pairs> = BTreeMap::new();
+    for epoch in &samples.epochs {
+        match epoch.observed::<Values>(&TIMES, &image.record.id) {
+            Ok(times) => {
+                for (value, pairs) in times.iter() {
+                    let Some(time) = ExecutionTime::of(value) else { continue };
+                    let at = Vaddr(known.address(time.instruction));
+                    let of = all.entry((at, time.is_round)).or_default();
+                    match time.told {
+                        Told::Nothing => of.backwards = of.backwards.saturating_add(pairs),
+                        Told::None => of.none = of.none.saturating_add(pairs),
+                        Told::Ns(ns) => of.ns.push((ns, pairs)),
+                    }
+                }
+            }
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    all.into_iter().filter_map(|(at, pairs)| ExecutionNs::of(at, &pairs)).collect()
 }
 
 /// Exact executions of an image's instructions, and of its jumps that were taken. None where they

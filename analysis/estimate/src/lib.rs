@@ -31,6 +31,7 @@ pub mod rounds;
 mod samples;
 mod sequence;
 pub mod solve;
+pub mod times;
 pub mod truth;
 mod vectors;
 

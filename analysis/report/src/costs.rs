@@ -77,6 +77,11 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
             return "cy: cycles of one execution: samples of time, divided by exact counts"
                 .to_owned();
         }
+        ScaleBasis::Rounds => {
+            return format!(
+                "cy: cycles of one execution, by the rounds that a loop makes between two samples; true cycles: {down}–{up} times that"
+            );
+        }
         ScaleBasis::Unknown => return NOT_KNOWN.to_owned(),
         ScaleBasis::IssuePoints => {
             return format!(

@@ -76,7 +76,7 @@ pub use images::{ImageRow, ImagesReport};
 pub use json::OmittedRows;
 pub use landed::LANDED;
 pub use listing::{ListReport, View};
-pub use loops::LoopRow;
+pub use loops::{LoopRow, RoundNs};
 pub use lost::{LostBlock, LostReport, LostRow};
 pub use machine::MachineReport;
 pub use neighbours::{

@@ -52,7 +52,12 @@ pub(super) fn lines(
         let rounds = rounds.map_or("no edge is known to enter the loop".to_owned(), |rounds| {
             format!("about {} rounds for one entry ({})", about(rounds), word(*sure))
         });
-        let line = format!("loop {header:#x}{deep}: {} % of samples, {rounds}", percent(part(row)));
+        let time = row.round_ns.map_or(String::new(), |RoundNs { value, low, high, .. }| {
+            let [value, low, high] = [value, low, high].map(ns);
+            format!(", a round takes {value} ns ({low}–{high})")
+        });
+        let samples = percent(part(row));
+        let line = format!("loop {header:#x}{deep}: {samples} % of samples{time}, {rounds}");
         let test = row.trips.as_ref().map(|test| {
             let TripCount { quantiles, only_exit, single_test_entries, constant, .. } = test;
             let [few, half, most] = quantiles.map(|(low, high)| range(low as f64, high as f64));
@@ -87,6 +92,15 @@ fn range(low: f64, high: f64) -> String {
     if low == high { low } else { format!("{low}–{high}") }
 }
 
+/// A time with three digits.
+fn ns(ns: f64) -> String {
+    match ns {
+        ..10.0 => format!("{ns:.2}"),
+        ..100.0 => format!("{ns:.1}"),
+        _ => thousands(in_digits(ns, 3)),
+    }
+}
+
 /// A number with one decimal, unless it is whole.
 fn decimal(rounds: f64) -> String {
     if rounds.fract() == 0.0 { format!("{rounds:.0}") } else { format!("{rounds:.1}") }
@@ -101,6 +115,8 @@ crate::fields! {
         /// depth of nesting; 1: in no other loop
         pub depth: u32;
         pub samples: f64 as Approximate, "samples";
+        /// ns of one round, calls included, by pairs of samples; `null`: not known
+        pub round_ns: Option<RoundNs>;
         /// rounds for one entry; `null`: not known
         pub rounds: Option<f64> as Option<Approximate>;
         /// confidence in the rounds
@@ -111,6 +127,16 @@ crate::fields! {
         pub trips (text): Option<TripCount>;
         /// the branch whose registers tell the rounds; `null` where no branch does
         test: Option<Test> = |it| it.trips.as_ref().map(Test::of);
+    }
+
+    /// Time of one round of a loop.
+    #[derive(Clone, Copy, Debug)]
+    pub struct RoundNs {
+        pub value: f64 as Approximate;
+        pub low: f64 as Approximate;
+        pub high: f64 as Approximate;
+        /// pairs of samples of one thread whose registers tell the rounds in between
+        pub pairs: u64;
     }
 
     /// A test of a loop.

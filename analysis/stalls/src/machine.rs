@@ -38,6 +38,8 @@ pub struct Machine {
     /// Most cycles from a store to a load that depends on it and cannot have its bytes forwarded,
     /// beyond the wait until the store is in the cache.
     pub forward_cycles_max: f64,
+    /// Cycles of the core per ns, where they are known.
+    pub core_ghz: Option<f64>,
     costs: Vec<Cost>,
     /// Index in `costs`, by the name of a form.
     by_name: HashMap<&'static str, u16>,
@@ -172,6 +174,7 @@ impl Machine {
             page_walk_cycles_max: PAGE_WALK_CYCLES_MAX,
             usual_page_walk_cycles_max: PAGE_WALK_CYCLES_MAX,
             forward_cycles_max: 0.0,
+            core_ghz: None,
             costs: Vec::new(),
             by_name: HashMap::new(),
             by_number: Vec::new(),
@@ -184,6 +187,7 @@ impl Machine {
     /// of the generic ones. Bounds are the highest that were seen, also while other CPUs used
     /// memory.
     pub fn learn(&mut self, measured: &MeasuredMachine) {
+        self.core_ghz = Some(measured.core_ghz.value);
         if let Some(cycles) = measured.load_cycles() {
             self.load_latency = cycles;
         }

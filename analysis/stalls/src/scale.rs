@@ -52,6 +52,8 @@ pub enum ScaleBasis {
     RetiredInstructions,
     /// Exact counts of one of the runs that were sampled.
     ExactCounts,
+    /// Rounds per second of a loop, from registers at pairs of samples.
+    Rounds,
     /// None: most of the time is in instructions that may have waited for memory, for any time up
     /// to its latency, and the others have too few samples to tell; or it was not measured on this
     /// processor how much slower than its best case code typically is.

@@ -4,10 +4,12 @@
 use super::code_files::{CodeFiles, OpenCode, View};
 use super::questions::{SampledRegisters, Walk, Walked, WalkedEdge};
 use crate::ahead;
-use code::interpret::{BranchKind, Edge, LINE_BYTES, Line, Place, Rounds, Walker, Window};
+use code::interpret::{
+    BranchKind, CounterSample, Edge, Execution, LINE_BYTES, Line, Place, Rounds, Walker, Window,
+};
 use code::isa::x86_64::{State, X86_64};
 use image::{ImageId, ImageOffset, Vaddr};
-use model::{BranchOutcome, BranchRounds};
+use model::{BranchOutcome, BranchRounds, ExecutionTime, Told};
 use std::collections::HashMap;
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -52,7 +54,14 @@ impl Walks {
         self.files.close_unused();
         for (number, sample) in asked.samples.iter().enumerate() {
             match self.follow(asked.image, sample, &open, &mut walked, &mut counted) {
-                Some(is_fruitful) => walked.fruitful += u64::from(is_fruitful),
+                Some(is_fruitful) => {
+                    walked.fruitful += u64::from(is_fruitful);
+                    if sample.until_next_ns > 0
+                        && let Some(next) = asked.samples.get(number + 1)
+                    {
+                        self.time(asked.image, sample, next, &open, &mut walked);
+                    }
+                }
                 None => walked.unresolved += 1,
             }
             // After the walk, which shows where branches lead.
@@ -88,6 +97,35 @@ impl Walks {
         Some(ahead::words(&self.walker.read_ahead(Vaddr(rip), &mut view)))
     }
 
+    /// Tells the times of instructions between two samples of one thread. The last walk was from
+    /// the first.
+    fn time(
+        &mut self,
+        image: ImageId,
+        first: &SampledRegisters,
+        next: &SampledRegisters,
+        open: impl Fn() -> Option<File>,
+        walked: &mut Walked,
+    ) -> Option<()> {
+        let text = self.files.get(image, open)?;
+        let place = place(&text, first);
+        let (first_counters, next_counters) = (counters(first), counters(next));
+        let mut view = View::new(text, place, first_counters.at)?;
+        let executions = self.walker.executions(first_counters, next_counters, &mut view);
+        for Execution { at, is_round, times } in executions {
+            let instruction = ImageOffset(offset(first, at)?);
+            let told = match times {
+                None => Told::Nothing,
+                Some(0) => Told::None,
+                Some(times) => Told::Ns(first.until_next_ns as f64 / times as f64),
+            };
+            let (ImageOffset(instruction), value) =
+                ExecutionTime { instruction, is_round, told }.value();
+            walked.times.push((instruction, value));
+        }
+        Some(())
+    }
+
     /// Walks from a sample; whether that gave an edge or rounds.
     fn follow(
         &mut self,
@@ -98,7 +136,6 @@ impl Walks {
         counted: &mut Counted,
     ) -> Option<bool> {
         let text = self.files.get(image, open)?;
-        let (begin, end) = sample.range;
         let place = place(&text, sample);
         let [registers @ .., rip, rflags] = &sample.registers;
         let rsp = registers.get(4).copied()?;
@@ -109,10 +146,7 @@ impl Walks {
         let mut view = View::new(text, place, Vaddr(*rip))?;
         let (edges, _) =
             self.walker.walk(Vaddr(*rip), State::sampled(*registers, *rflags), memory, &mut view);
-        let offset = |address: Vaddr| {
-            let inside = begin <= address.0 && address.0 < end;
-            inside.then(|| sample.file_offset.checked_add(address.0 - begin)).flatten()
-        };
+        let offset = |address: Vaddr| offset(sample, address);
         counted.histories.clear();
         let before = walked.rounds.len();
         for (number, Edge { kind, from, to }) in edges.iter().enumerate() {
@@ -142,6 +176,21 @@ impl Walks {
         }
         Some(is_fruitful || walked.rounds.len() > before)
     }
+}
+
+/// The mapping's address as one in the image's file.
+fn offset(sample: &SampledRegisters, address: Vaddr) -> Option<u64> {
+    let (begin, end) = sample.range;
+    let inside = begin <= address.0 && address.0 < end;
+    inside.then(|| sample.file_offset.checked_add(address.0 - begin)).flatten()
+}
+
+/// A sample, for what counts.
+fn counters(sample: &SampledRegisters) -> CounterSample<'_> {
+    let [registers @ .., rip, _] = &sample.registers;
+    let [_, _, _, _, rsp, ..] = registers;
+    let stack = Window { begin: Vaddr(*rsp), bytes: &sample.stack, lines: &[] };
+    CounterSample { at: Vaddr(*rip), registers, stack }
 }
 
 /// The piece of code that the sampled process has mapped.

@@ -123,6 +123,22 @@ pub fn try_open(encoding: Encoding, cpu: usize) -> io::Result<()> {
     builder(encoding, cpu, PERIOD_TRIED).build().map(drop)
 }
 
+/// The timer of the kernel, as perf_event_attr has it: PERF_TYPE_SOFTWARE,
+/// PERF_COUNT_SW_CPU_CLOCK.
+pub const CPU_CLOCK: Encoding = Encoding { kind: 1, config: [0; 3] };
+
+/// Opens an event that runs a program at each overflow, once it is enabled.
+pub fn open_sampled(
+    encoding: Encoding,
+    cpu: usize,
+    period: u64,
+    program: RawFd,
+) -> io::Result<Counter> {
+    let mut counter = builder(encoding, cpu, period).build()?;
+    counter.set_bpf(program)?;
+    Ok(counter)
+}
+
 /// Opens an event that overflows without a sampler and without a ring: only interrupts, until the
 /// event is dropped.
 pub fn open_bare(encoding: Encoding, cpu: usize, period: u64) -> io::Result<Counter> {

@@ -19,6 +19,7 @@
 
 mod alarm;
 pub mod budget;
+mod bursts;
 mod choose_events;
 pub mod clock;
 mod cost_meter;

@@ -382,9 +382,18 @@ impl Sampler {
         if event >= EVENTS_MAX {
             return Err(KernelError::Sampler { reason: format!("more than {EVENTS_MAX} events") });
         }
-        let program = self.ebpf.program_mut(&format!("sample_{event}"));
-        let program = program
-            .ok_or_else(|| KernelError::Sampler { reason: format!("no program sample_{event}") })?;
+        self.perf_event(&format!("sample_{event}"))
+    }
+
+    /// Verifies and loads the program that takes a snapshot at each interrupt.
+    pub fn burst(&mut self) -> Result<RawFd, KernelError> {
+        self.perf_event("sample_burst")
+    }
+
+    fn perf_event(&mut self, name: &str) -> Result<RawFd, KernelError> {
+        let program = self.ebpf.program_mut(name);
+        let program =
+            program.ok_or_else(|| KernelError::Sampler { reason: format!("no program {name}") })?;
         let program: &mut PerfEvent = program.try_into().map_err(refused)?;
         if program.fd().is_err() {
             program.load().map_err(refused)?;

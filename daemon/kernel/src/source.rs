@@ -1,5 +1,6 @@
 //! Everything that needs privilege, behind one type that returns only counts and records.
 
+use super::bursts::Bursts;
 use super::cost_meter::{Cost, Meter};
 use super::counted::Counted;
 use super::counters::Counters;
@@ -87,6 +88,7 @@ pub struct KernelSource {
     sideband: Sideband,
     sampler: Sampler,
     snapshots: Option<Snapshots>,
+    bursts: Option<Bursts>,
     /// Samples of user code per snapshot.
     snapshot_every: u32,
     /// Snapshots that found no room, by CPU, as the samplers count them.
@@ -159,6 +161,7 @@ impl KernelSource {
             sideband,
             sampler,
             snapshots,
+            bursts: None,
             snapshot_every: 0,
             snapshots_dropped: BTreeMap::new(),
             stacks,
@@ -178,10 +181,25 @@ impl KernelSource {
             paused: false,
             stopped: false,
         };
+        if source.snapshots.is_some() {
+            source.bursts = source
+                .open_bursts()
+                .inspect_err(|error| tracing::warn!("no times of loops: {error}"))
+                .ok();
+        }
         if settings.sharing.kernel_by_scope {
             source.kernel_scopes(KernelScopes::All);
         }
         Ok(source)
+    }
+
+    fn open_bursts(&mut self) -> Result<Bursts, KernelError> {
+        let mut bursts = Bursts::new(self.sampler.burst()?);
+        for cpu in self.counters.cpus() {
+            let refused = |error| KernelError::Sampler { reason: format!("bursts: {error}") };
+            bursts.add(cpu).map_err(refused)?;
+        }
+        Ok(bursts)
     }
 
     /// The events with the periods they are sampled at.
@@ -276,8 +294,13 @@ impl KernelSource {
     pub fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
         let Some(snapshots) = &self.snapshots else { return 0 };
         let mut dropped = 0;
+        let may_burst = self.snapshot_every > 0 && !self.paused && !self.stopped;
         for cpu in self.counters.cpus() {
+            let held = into.len();
             let now = snapshots.take(cpu, into);
+            if let Some(bursts) = self.bursts.as_mut().filter(|_| may_burst) {
+                bursts.taken(cpu, (into.len() - held) as u32);
+            }
             let before = self.snapshots_dropped.insert(cpu, now).unwrap_or(0);
             dropped += u64::from(now.wrapping_sub(before));
         }
@@ -420,6 +443,7 @@ impl KernelSource {
             tracing::info!(cpu, "a CPU went offline");
             drained.gone.push((cpu as u32, self.sideband.alive_until(cpu).unwrap_or(now_ns)));
             self.counters.remove(cpu);
+            self.bursts.iter_mut().for_each(|bursts| bursts.remove(cpu));
             self.sideband.remove(cpu);
             for half in 0..HALVES {
                 drained.add(cpu, &self.table.drain(cpu, half, entries), Default::default());
@@ -441,6 +465,8 @@ impl KernelSource {
                 Ok(()) => {
                     tracing::info!(cpu, "a CPU came online and is sampled");
                     drained.back.push(cpu as u32);
+                    let bursts = self.bursts.iter_mut();
+                    bursts.for_each(|bursts| drop(bursts.add(cpu)));
                     self.table.snapshot_every(cpu, self.snapshot_every);
                     self.table.stack_every(cpu, self.stack_every);
                     self.table.wait_scale(cpu, self.wait_scale_us);

@@ -29,6 +29,12 @@ pub struct Snapshot {
     pub stack_len: u16,
     /// Lines that could be read.
     pub lines: u16,
+    /// `CLOCK_MONOTONIC` before the copy, in ns.
+    pub time_ns: u64,
+    /// The kernel's number of the thread.
+    pub thread: u32,
+    /// How often the thread had left a CPU, modulo 2^32.
+    pub switches: u32,
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
     pub registers: [u64; 18],
     /// Bytes from the stack pointer on.
@@ -46,6 +52,9 @@ impl Snapshot {
         space: 0,
         stack_len: 0,
         lines: 0,
+        time_ns: 0,
+        thread: 0,
+        switches: 0,
         registers: [0; 18],
         stack: [0; STACK_BYTES],
         line_addresses: [0; LINES_MAX],
@@ -125,9 +134,9 @@ impl AheadKind {
 }
 
 const _: () = {
-    assert!(size_of::<Snapshot>() == 1568);
-    assert!(offset_of!(Snapshot, lines) == 14 && offset_of!(Snapshot, registers) == 16);
-    assert!(offset_of!(Snapshot, stack) == 160 && offset_of!(Snapshot, line_addresses) == 416);
-    assert!(offset_of!(Snapshot, line_bytes) == 544);
+    assert!(size_of::<Snapshot>() == 1584);
+    assert!(offset_of!(Snapshot, lines) == 14 && offset_of!(Snapshot, registers) == 32);
+    assert!(offset_of!(Snapshot, stack) == 176 && offset_of!(Snapshot, line_addresses) == 432);
+    assert!(offset_of!(Snapshot, line_bytes) == 560);
     assert!(size_of::<SnapshotRing>() == 128 && offset_of!(SnapshotRing, taken) == 64);
 };

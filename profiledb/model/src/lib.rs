@@ -20,7 +20,8 @@ mod reasons;
 mod stacks;
 
 pub use counts::{
-    BranchOutcome, BranchRounds, Counted, Counts, Edges, Observation, Profile, Table, Values,
+    BranchOutcome, BranchRounds, Counted, Counts, Edges, ExecutionTime, Observation, Profile,
+    Table, Told, Values,
 };
 pub use facts::{
     ClockStep, ClockSteps, Cpuid, Endings, Fact, Facts, IdealMachine, Killed, MeasuredSkid,
@@ -29,7 +30,7 @@ pub use facts::{
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{
     CALLS, EDGES, EXCEPTIONS, EXECUTED, FIRST_EDGES, IDEAL, Measure, OUTCOMES, ROUNDS, Shape,
-    TAKEN, Weight, is_exact,
+    TAKEN, TIMES, Weight, is_exact,
 };
 pub use measured::{MeasuredCache, MeasuredClock, MeasuredMachine, MeasuredTlb, Spread};
 pub use reasons::{Cut, Loss, Unresolved, Wait, meaning};

@@ -57,6 +57,9 @@ pub static ROUNDS: Measure = Measure::observed("rounds", Shape::Values);
 /// Outcomes of conditional branches in turn, as [`crate::BranchOutcome`]s.
 pub static OUTCOMES: Measure = Measure::observed("outcomes", Shape::Values);
 
+/// Times from one execution of an instruction to the next, as [`crate::ExecutionTime`]s.
+pub static TIMES: Measure = Measure::observed("times", Shape::Values);
+
 /// Name of the event of exact executions of instructions.
 pub const EXECUTED: &str = "executed";
 /// Name of the event of the cycles of exact executions where nothing waits for memory or guesses

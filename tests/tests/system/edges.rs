@@ -151,6 +151,34 @@ fn branches_that_are_sorted_are_told_from_those_at_random() {
     }
 }
 
+/// The time of a loop's round follows from the registers of samples shortly after each other,
+/// without a model of the processor: of loops from less than a ns to some hundred.
+#[test]
+#[ignore = "needs root"]
+fn rounds_are_told_to_take_the_time_that_they_take() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "rounds", &["-lm"]);
+    let program = program.program();
+    let daemon = start(&place, "500");
+    let truth = Running::start(Command::new(program).arg("2")).wait();
+    daemon.flush();
+    for name in ["chase", "divide", "root", "choose", "nested", "briefly"] {
+        let words = ["--format", "json", program.to_str().unwrap(), name];
+        let told: Value =
+            serde_json::from_str(&succeed(&mut dcpi(&place.db(), "calc", &words))).unwrap();
+        let loops = told["loops"].as_array().unwrap();
+        let outermost = loops.iter().find(|row| row["depth"] == 1).unwrap();
+        let round = |field: &str| outermost["round_ns"][field].as_f64().unwrap();
+        assert!(outermost["round_ns"].is_object(), "{name}: {outermost:#}");
+        let ns = truth.number(name);
+        // The clock has what interrupts and other threads took as well.
+        let holds = round("low") * 0.97..round("high") * 1.12;
+        assert!(holds.contains(&ns), "{name}: {ns}, {outermost:#}");
+        assert!(round("high") / round("low") < 1.5, "{name}: {outermost:#}");
+    }
+}
+
 /// Trip counts of loops follow from the registers of samples in them: for a loop with a constant
 /// trip count, and for one whose short executions get hardly any samples.
 #[test]

@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use code::isa::Isa;
 use image::Procedure;
-use model::MeasuredMachine;
+use model::{Cpuid, MeasuredMachine};
 use stalls::Machine;
 
 use super::calc;
@@ -94,6 +94,9 @@ impl OnMachine {
             machine.learn(&measured);
             model.measured_unix_s = Some(measured.unix_s);
         }
+        let of_runs = || samples.sampled_runs()?.1;
+        machine.core_ghz =
+            machine.core_ghz.or_else(|| Some(of_runs().or_else(|| own_hertz(samples))? / 1e9));
         Ok((machine, model))
     }
 
@@ -137,6 +140,12 @@ impl OnMachine {
         let name = ASSUMED.iter().find(|(of, _)| *of == isa).map_or("", |(_, name)| *name);
         Ok(as_model(known(name)?, true))
     }
+}
+
+/// The clock of this host's cores, in Hz, where the samples are of a processor of its kind.
+fn own_hertz(samples: &Samples) -> Option<f64> {
+    let own = Cpuid::of_cpuinfo(&std::fs::read_to_string("/proc/cpuinfo").ok()?)?;
+    (samples.cpuid()? == own).then(stalls::clock::hertz)?
 }
 
 fn as_model(machine: Machine, assumed: bool) -> (Machine, Model) {

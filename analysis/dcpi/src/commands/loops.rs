@@ -4,7 +4,7 @@ use code::cfg::To;
 use estimate::Confidence;
 
 use annotate::graphs::Graph;
-use report::LoopRow;
+use report::{LoopRow, RoundNs};
 
 /// The loops that took samples or were seen to go round, those with the most samples first.
 pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
@@ -49,6 +49,13 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
     for ((row, one), entries) in rows.iter_mut().zip(loops.loops()).zip(entries) {
         let runs = estimate.blocks.get(one.header).map_or(0.0, |runs| runs.executions);
         row.rounds = (entries > 0.0).then(|| runs / entries);
+    }
+    for (number, row) in rows.iter_mut().enumerate() {
+        let told = |round: annotate::rates::RoundNs| {
+            let annotate::rates::RoundNs { value, low, high, pairs, .. } = round;
+            RoundNs { value, low, high, pairs }
+        };
+        row.round_ns = graph.round_ns(number).map(told);
     }
     for trips in &estimate.trips {
         let Some(row) = rows.get_mut(trips.loop_number) else { continue };

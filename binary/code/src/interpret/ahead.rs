@@ -111,6 +111,8 @@ pub struct Ahead {
     steps: usize,
     begin: Vaddr,
     random: fastrand::Rng,
+    /// Whether nothing may be left to chance.
+    is_exact: bool,
 }
 
 impl Ahead {
@@ -126,7 +128,20 @@ impl Ahead {
             steps: 0,
             begin,
             random: fastrand::Rng::with_seed(begin.0),
+            is_exact: false,
         }
+    }
+
+    /// For a way that is known: what depends on more than that is unknown.
+    pub(super) fn exact(begin: Vaddr, registers: usize) -> Self {
+        let mut ahead = Self { is_exact: true, ..Self::new(begin, registers) };
+        ahead.restart();
+        ahead
+    }
+
+    /// Addresses, bytes and values of the stores so far.
+    pub(super) fn stores(&self) -> &[(Value, u8, Option<Value>)] {
+        &self.stores
     }
 
     fn restart(&mut self) {
@@ -197,9 +212,9 @@ impl Ahead {
         self.stores.extend(address.map(|address| (address, bytes, value)));
     }
 
-    /// Chance decides: true in half of the cases.
-    pub fn chance(&mut self) -> bool {
-        self.random.bool()
+    /// Chance decides: true in half of the cases. None where nothing may be left to it.
+    pub fn chance(&mut self) -> Option<bool> {
+        (!self.is_exact).then(|| self.random.bool())
     }
 
     /// A value that depends on the flags.
@@ -311,7 +326,7 @@ impl<I: InstructionSet> Walker<I> {
                 Way::To(to) => to,
                 Way::Either(to) => match seen() {
                     Some(to) => to,
-                    None if to > at && ahead.chance() => to,
+                    None if to > at && ahead.random.bool() => to,
                     None if to <= at && ahead.random.u32(..LEAVES_LOOP_ONE_IN) != 0 => to,
                     None => next,
                 },

@@ -19,6 +19,7 @@
 mod ahead;
 mod bits;
 mod cache;
+mod counters;
 mod expression;
 mod instructions;
 mod memory;
@@ -30,6 +31,7 @@ use image::{ImageOffset, Vaddr};
 
 pub use ahead::{Ahead, AheadOperation, OPERATIONS_MAX, Slot as AheadSlot, Way};
 pub use bits::{Bits, mask};
+pub use counters::{CounterSample, Execution};
 pub use expression::{Expressions, Operation, Value};
 pub use instructions::InstructionSet;
 pub use memory::{LINE_BYTES, LINES_MAX, Line, Memory, Slot, WINDOW_BYTES, Window};

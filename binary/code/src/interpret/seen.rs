@@ -29,6 +29,13 @@ impl Seen {
         }
     }
 
+    /// The place that it led to most often.
+    pub(super) fn usual(&self, branch: (u32, ImageOffset), from: Vaddr) -> Option<Vaddr> {
+        let ways = self.0.get(&branch)?;
+        let (distance, _) = ways.iter().max_by_key(|(_, times)| *times)?;
+        Some(Vaddr(from.0.wrapping_add_signed(*distance)))
+    }
+
     /// One of the places that it led to, those that are usual more often.
     pub(super) fn choose(
         &self,

@@ -35,7 +35,7 @@ pub struct Walker<I: InstructionSet> {
     cache: Cache<I::Instruction>,
     decoder: I::Decoder,
     stores: Stores,
-    edges: Vec<Edge>,
+    pub(super) edges: Vec<Edge>,
     visits: Visits,
     pub(super) seen: Seen,
 }

@@ -33,6 +33,9 @@ pub struct SampledRegisters {
     /// Lines of other memory, one after the other, of [`abi::LINE_BYTES`] each.
     #[serde(with = "super::raw")]
     pub lines: Vec<u8>,
+    /// Where the next sample is of the same thread, which ran all the time between: that time in
+    /// ns. Else 0.
+    pub until_next_ns: u64,
     /// Whether the program that reads ahead from here is asked for.
     pub wants_ahead: bool,
 }
@@ -46,6 +49,8 @@ pub struct Walked {
     pub rounds: Vec<(u64, i64)>,
     /// Branch, and outcome in the form of [`model::BranchOutcome::value`], with how often.
     pub outcomes: Vec<(u64, i64, u64)>,
+    /// Instruction, and time in the form of [`model::ExecutionTime::value`].
+    pub times: Vec<(u64, i64)>,
     /// Samples in code that could not be read.
     pub unresolved: u64,
     /// Samples that gave at least one edge.

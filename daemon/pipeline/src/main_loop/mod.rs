@@ -112,6 +112,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         let watchdog = sd_notify::watchdog_enabled().map(|period| (period / 3).max(WATCHDOG_MIN));
         let names: Vec<_> = parts.events.iter().map(|plan| plan.event.name.clone()).collect();
         let (limits, cpus) = (limits(&parts.config), parts.machine.cpus.len());
+        parts.collector.instruments.edges.interrupt_ns = cost.ns_per_sample as u64;
         let rates = Rates::new(limits, cpus, &parts.events, cost, &spent(0));
         Self {
             merges: Merges::new(names.len()),
@@ -254,6 +255,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.pace_waits();
                 if let Steered::Costs(cost) = self.parts.collector.steer(Order::MeasureCost) {
                     self.rates.set_cost(cost);
+                    let edges = &mut self.parts.collector.instruments.edges;
+                    edges.interrupt_ns = cost.ns_per_sample as u64;
                 }
                 let decision = self.rates.follow_kernel(clock::unix_s());
                 self.carry_out(decision);

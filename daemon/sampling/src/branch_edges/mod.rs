@@ -28,15 +28,21 @@ use inspect::open_mapped::MappedAt;
 use inspect::pool::Inspectors;
 use inspect::questions::{FileAt, SampledRegisters, Walk, Walked, WalkedEdge};
 use kernel::clock;
-use model::{EDGES, FIRST_EDGES, OUTCOMES, Observation, ROUNDS};
+use model::{EDGES, FIRST_EDGES, OUTCOMES, Observation, ROUNDS, TIMES};
 use pending::Pending;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
 /// Time in which the sampler copies registers, stack and lines, in ns.
-const SNAPSHOT_NS: u64 = 1500;
+const COPY_NS: u64 = 1500;
+/// Time of an interrupt in a virtual machine, in ns. A quarter of all snapshots are of bursts,
+/// whose interrupts count nothing else.
+const INTERRUPT_NS: u64 = 17_000;
+/// Time of a snapshot outside the daemon, in ns.
+const SNAPSHOT_NS: u64 = COPY_NS + INTERRUPT_NS / 4;
 /// Most snapshots held; further ones are dropped and counted. More take memory, fewer drop
 /// snapshots of a burst.
 const HELD_MAX: usize = 512;
@@ -51,6 +57,10 @@ const PLACES_MAX: usize = 2 * AHEAD_MAX;
 /// milliseconds, unless a file system does not answer; a longer wait would let that file system
 /// delay the drain.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Times between two snapshots that are looked at together, in ns: those of one burst, and of a
+/// sample before or after. Shorter ones are of two timers that went off together.
+const PAIR_NS: RangeInclusive<u64> = 30_000..=1_000_000;
 
 /// Numbers of snapshots by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -88,6 +98,8 @@ pub struct Edges {
     held_new: usize,
     /// Outcomes of all snapshots so far.
     pub totals: Totals,
+    /// Time that an interrupt takes from the thread, in ns.
+    pub interrupt_ns: u64,
 }
 
 /// The thread that interprets, and the number of drains whose snapshots it has not given back.
@@ -102,6 +114,33 @@ struct PlacedSnapshot {
     snapshot: Snapshot,
     sampled: Sampled,
     wants_ahead: bool,
+    /// As in [`SampledRegisters::until_next_ns`].
+    until_next_ns: u64,
+}
+
+/// When a snapshot was taken, and of what.
+#[derive(Clone, Copy)]
+struct Moment {
+    thread: u32,
+    switches: u32,
+    time_ns: u64,
+    image: ImageId,
+}
+
+impl Moment {
+    fn of(snapshot: &Snapshot, sampled: &Sampled) -> Self {
+        let Snapshot { thread, switches, time_ns, .. } = *snapshot;
+        Self { thread, switches, time_ns, image: sampled.image.id }
+    }
+
+    /// The thread's time to a later moment, without that of the interrupt, if it did not leave its
+    /// CPU in between; else 0.
+    fn until(self, later: &Self, interrupt_ns: u64) -> u64 {
+        let is_same =
+            (self.thread, self.switches, self.image) == (later.thread, later.switches, later.image);
+        let ns = later.time_ns.saturating_sub(self.time_ns).saturating_sub(interrupt_ns);
+        if is_same && PAIR_NS.contains(&ns) { ns } else { 0 }
+    }
 }
 
 /// The observations from the snapshots of a drain.
@@ -122,7 +161,8 @@ impl Edges {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let held = Vec::with_capacity(HELD_MAX + cpus * SNAPSHOTS_PER_CPU);
         let (places, totals) = (HashMap::default(), Totals::default());
-        Self { held, inspectors, tape, thread: None, places, held_new: 0, totals }
+        let interrupt_ns = INTERRUPT_NS;
+        Self { held, inspectors, tape, thread: None, places, held_new: 0, totals, interrupt_ns }
     }
 
     /// Holds the snapshots that `read` moves into the buffer. `read` returns the number of
@@ -171,13 +211,28 @@ impl Edges {
         let mut ahead = Vec::new();
         if !self.held.is_empty() {
             let mut jobs = Vec::with_capacity(self.held.len());
+            let mut before: Option<Moment> = None;
             for snapshot in &mut self.held {
                 match sampled(snapshot, mappings, window) {
                     Some(sampled) => {
                         let wants_ahead = wants_ahead(&mut self.places, snapshot);
-                        jobs.push(PlacedSnapshot { snapshot: *snapshot, sampled, wants_ahead });
+                        let moment = Moment::of(snapshot, &sampled);
+                        if let Some((before, last)) = before.zip(jobs.last_mut()) {
+                            let last: &mut PlacedSnapshot = last;
+                            last.until_next_ns = before.until(&moment, self.interrupt_ns);
+                        }
+                        before = Some(moment);
+                        jobs.push(PlacedSnapshot {
+                            snapshot: *snapshot,
+                            sampled,
+                            wants_ahead,
+                            until_next_ns: 0,
+                        });
                     }
-                    None => self.totals.unresolved += 1,
+                    None => {
+                        before = None;
+                        self.totals.unresolved += 1;
+                    }
                 }
                 wipe(snapshot);
             }
@@ -252,7 +307,7 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
     let mut batch = Batch::default();
     let mut by_image: BTreeMap<ImageId, (Arc<Image>, Walk)> = BTreeMap::new();
     let mut asking: HashMap<(ImageId, usize), AheadKey> = HashMap::new();
-    for PlacedSnapshot { snapshot, sampled, wants_ahead } in &mut jobs {
+    for PlacedSnapshot { snapshot, sampled, wants_ahead, until_next_ns } in &mut jobs {
         let stack = snapshot.stack.get(..usize::from(snapshot.stack_len)).unwrap_or_default();
         let lines = usize::from(snapshot.lines);
         let addresses = snapshot.line_addresses.get(..lines).unwrap_or_default();
@@ -270,6 +325,7 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
             stack: stack.to_vec(),
             line_addresses: addresses.to_vec(),
             lines: bytes.as_flattened().to_vec(),
+            until_next_ns: *until_next_ns,
             wants_ahead: *wants_ahead,
         });
         wipe(snapshot);
@@ -280,7 +336,7 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
             batch.unresolved += samples;
             continue;
         };
-        let Walked { edges, rounds, outcomes, unresolved, fruitful, ahead } = walked;
+        let Walked { edges, rounds, outcomes, times, unresolved, fruitful, ahead } = walked;
         batch.unresolved += unresolved;
         batch.fruitful += fruitful;
         for (number, words) in ahead {
@@ -303,6 +359,7 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
         }
         let value = |(branch, value)| Observation::Value(ImageOffset(branch), value);
         batch.observed.extend(rounds.into_iter().map(|round| observed(&ROUNDS, value(round), 1)));
+        batch.observed.extend(times.into_iter().map(|time| observed(&TIMES, value(time), 1)));
         let outcome = |(branch, number, times)| observed(&OUTCOMES, value((branch, number)), times);
         batch.observed.extend(outcomes.into_iter().map(outcome));
     }

@@ -1,11 +1,13 @@
 //! Counts of each shape, and their one law: the sum.
 
+mod execution_time;
 mod outcomes;
 mod pairs;
 mod places;
 mod table;
 mod values;
 
+pub use execution_time::{ExecutionTime, Told};
 pub use outcomes::BranchOutcome;
 pub use pairs::Edges;
 pub use places::Profile;

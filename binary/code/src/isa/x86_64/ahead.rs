@@ -117,8 +117,10 @@ impl<V: CodeView> Reader<'_, V> {
             Op::CMov(_) => {
                 self.ahead.decide_by_flags();
                 // A write of 4 bytes clears the rest, whatever the condition.
-                let from = usize::from(self.ahead.chance());
-                self.copy(from, None);
+                match self.ahead.chance() {
+                    Some(moves) => self.copy(usize::from(moves), None),
+                    None => self.write(0, None),
+                }
             }
             Op::Set(_) => {
                 let value = self.ahead.unknown_by_flags();
