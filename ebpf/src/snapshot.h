@@ -25,7 +25,7 @@ OUT_OF_LINE void take_snapshot(struct context *context, u32 cpu, struct place pl
 	struct snapshot_ring *ring = bpf_map_lookup_elem(&SNAPSHOT_RINGS, &cpu);
 	struct task_struct *task = bpf_get_current_task();
 	struct snapshot *snapshot;
-	u64 *to, from, rest;
+	u64 *to, from, rest, numbers;
 	u32 index, written;
 
 	if (!ring)
@@ -40,7 +40,9 @@ OUT_OF_LINE void take_snapshot(struct context *context, u32 cpu, struct place pl
 		return;
 	}
 	snapshot->time_ns = bpf_ktime_get_ns();
-	snapshot->thread = bpf_get_current_pid_tgid();
+	numbers = bpf_get_current_pid_tgid();
+	snapshot->thread = numbers;
+	snapshot->process = numbers >> 32;
 	snapshot->switches = copied(&task->nvcsw) + copied(&task->nivcsw);
 	snapshot->key = place.key;
 	snapshot->space = place.space;

@@ -21,7 +21,9 @@ struct snapshot {
 	unsigned short lines;
 	u64 time_ns;
 	u32 thread;
+	u32 process;
 	u32 switches;
+	u32 reserved;
 	u64 registers[SNAPSHOT_REGISTERS];
 	unsigned char stack[STACK_BYTES];
 	u64 line_addresses[LINES_MAX];
@@ -85,12 +87,12 @@ struct ahead_state {
 };
 _Static_assert(AHEAD_RESULTS + AHEAD_OPERATIONS_MAX <= AHEAD_VALUES, "each has a place");
 
-ASSERT_SIZE(snapshot, 1584);
+ASSERT_SIZE(snapshot, 1592);
 ASSERT_OFFSET(snapshot, lines, 14);
-ASSERT_OFFSET(snapshot, registers, 32);
-ASSERT_OFFSET(snapshot, stack, 176);
-ASSERT_OFFSET(snapshot, line_addresses, 432);
-ASSERT_OFFSET(snapshot, line_bytes, 560);
+ASSERT_OFFSET(snapshot, registers, 40);
+ASSERT_OFFSET(snapshot, stack, 184);
+ASSERT_OFFSET(snapshot, line_addresses, 440);
+ASSERT_OFFSET(snapshot, line_bytes, 568);
 ASSERT_SIZE(snapshot_ring, 128);
 ASSERT_OFFSET(snapshot_ring, taken, 64);
 ASSERT_SIZE(ahead_operation, 8);

@@ -14,7 +14,9 @@ use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
 use stalls::best_case::FrequentPaths;
 use stalls::{BestCase, Explained, Machine, ProfiledProcedure, Scale, ScaleBasis};
+use verdict::Sketch;
 
+use crate::evidence::accesses;
 use crate::listing::{self, ByAddress, Listing};
 use crate::observed::{branches, counted, exact, remaining_rounds, times, within};
 use names::procedures::Known;
@@ -44,7 +46,13 @@ pub struct Graph {
     /// Times from one execution of an instruction to the next, where they are known.
     pub times: Vec<ExecutionNs>,
     /// Latencies and units that the instructions of each block need.
-    work: Vec<Vec<Work>>,
+    pub(crate) work: Vec<Vec<Work>>,
+    /// Samples of time of the instructions of each block.
+    pub(crate) landed: Vec<Vec<f64>>,
+    /// Share of entries by indirect calls without a usual target.
+    pub(crate) entered_by_chance: f64,
+    /// How the instructions use memory, where that was seen.
+    pub(crate) sketches: BTreeMap<Vaddr, Sketch>,
 }
 
 impl Graph {
@@ -101,6 +109,8 @@ impl Graph {
     }
 }
 
+/// Fewest executions of a branch whose targets are judged.
+const OUTCOMES_MIN: u64 = 40;
 /// Why a procedure has no estimate.
 pub const NOT_ESTIMATED: &str =
     "its executions cannot be estimated: it has no entry, or is too large, or has too many paths";
@@ -119,6 +129,8 @@ pub struct Surveyed<'a> {
     remaining_rounds: Vec<RemainingRounds>,
     /// In the order of their instructions.
     times: Vec<ExecutionNs>,
+    /// How instructions use memory.
+    sketches: BTreeMap<Vaddr, Sketch>,
     /// Exact executions, where they were counted.
     exact: Option<ExactCounts>,
 }
@@ -137,6 +149,26 @@ impl Branches {
         let mut by_to = branches.clone();
         by_to.sort_by_key(|branch| branch.to);
         Self { by_from: branches, by_to }
+    }
+
+    /// Share of the entries at an address that come from branches with other targets, of which none
+    /// has half of the executions.
+    fn entered_by_chance(&self, entry: Vaddr) -> f64 {
+        let times = |branch: &Branch| branch.first.saturating_add(branch.later);
+        let (mut all, mut by_chance) = (0_u64, 0_u64);
+        let first = self.by_to.partition_point(|branch| branch.to < entry);
+        let entering = self.by_to.get(first..).unwrap_or_default();
+        for branch in entering.iter().take_while(|branch| branch.to == entry) {
+            let first = self.by_from.partition_point(|other| other.from < branch.from);
+            let others = self.by_from.get(first..).unwrap_or_default();
+            let others = others.iter().take_while(|other| other.from == branch.from).map(times);
+            let (sum, most) = others
+                .fold((0, 0), |(sum, most): (u64, u64), n| (sum.saturating_add(n), n.max(most)));
+            let is_by_chance = most < sum / 2 && sum >= OUTCOMES_MIN;
+            all = all.saturating_add(times(branch));
+            by_chance = by_chance.saturating_add(if is_by_chance { times(branch) } else { 0 });
+        }
+        if all == 0 { 0.0 } else { by_chance as f64 / all as f64 }
     }
 
     /// The branches that leave or enter parts of a procedure.
@@ -216,7 +248,7 @@ impl<'a> Surveyed<'a> {
         let constants = binary.constants().unwrap_or_default();
         let exact = exact(samples, image, known, problems);
         let branches = match &exact {
-            Some(exact) => counted(exact),
+            Some(exact) => counted(exact, (samples, image), known, problems),
             None => branches(samples, image, known, problems),
         };
         Some(Self {
@@ -227,6 +259,7 @@ impl<'a> Surveyed<'a> {
             branches: Branches::new(branches),
             remaining_rounds: remaining_rounds(samples, image, known, problems),
             times: times(samples, image, known, problems),
+            sketches: accesses(samples, image, known, problems),
             exact,
         })
     }
@@ -298,6 +331,7 @@ impl<'a> Surveyed<'a> {
         let remaining_rounds: Vec<RemainingRounds> = remaining_rounds.copied().collect();
         let times = parts.iter().flat_map(|part| within(&self.times, part, |one| one.at));
         let times: Vec<ExecutionNs> = times.copied().collect();
+        let sketches = self.sketches_of(&parts);
         let list = |part: &&Procedure| listing::of(image, known, part, syntax, None);
         let mut listed: Vec<Listing> = procedures.iter().map(list).collect();
         let mut memory = Memory { binary, constants: &self.constants };
@@ -346,11 +380,25 @@ impl<'a> Surveyed<'a> {
             remaining_rounds,
             times,
             work,
+            landed: samples,
+            entered_by_chance: self
+                .branches
+                .entered_by_chance(Vaddr(known.address(procedure.start))),
+            sketches,
         })
     }
 }
 
 impl Surveyed<'_> {
+    /// How the instructions of some parts use memory.
+    fn sketches_of(&self, parts: &[Part<'_>]) -> BTreeMap<Vaddr, Sketch> {
+        let of = |part: &Part<'_>| {
+            let end = part.begin.0.saturating_add(part.bytes.len() as u64);
+            self.sketches.range(part.begin..Vaddr(end))
+        };
+        parts.iter().flat_map(of).map(|(at, sketch)| (*at, sketch.clone())).collect()
+    }
+
     /// The exact executions of a graph, where they were counted. `samples` are those of the
     /// instructions of each block.
     fn exact(&self, graph: &Cfg, samples: &[Vec<f64>]) -> Option<Estimate> {

@@ -132,12 +132,19 @@ pub(crate) fn exact(
     Some(ExactCounts { executed, jumped })
 }
 
-/// The branches that exact counts have.
-pub(crate) fn counted(exact: &ExactCounts) -> Vec<Branch> {
+/// The branches that exact counts have, with the sequences that samples show.
+pub(crate) fn counted(
+    exact: &ExactCounts,
+    (samples, image): (&Samples, &ImageSamples),
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> Vec<Branch> {
+    let sequences = sequences(samples, image, known, problems);
     let branch = |((from, to), count): (&(Vaddr, Vaddr), &u64)| Branch {
         from: *from,
         to: *to,
         later: *count,
+        sequence: sequences.get(from).copied(),
         ..Branch::default()
     };
     let mut branches: Vec<Branch> = exact.jumped.iter().map(branch).collect();

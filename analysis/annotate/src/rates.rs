@@ -20,6 +20,9 @@ pub struct RoundNs {
     pub is_own: bool,
 }
 
+/// Share of a loop's rounds in which a call is seldom enough to take no time worth mentioning.
+const SELDOM: f64 = 0.01;
+
 impl Graph {
     /// The time of one round of the loop with this number, where registers at pairs of samples
     /// tell it.
@@ -44,9 +47,11 @@ impl Graph {
         // The surest, and of these the one with the most pairs.
         let all = self.times.iter().filter_map(timed);
         let surest = all.min_by(|(a, x), (b, y)| a.total_cmp(b).then(y.pairs.cmp(&x.pairs)));
+        let runs = |block: usize| estimate.blocks.get(block).map_or(0.0, |runs| runs.executions);
         let blocks = 0..self.graph.blocks().len();
         let is_own = blocks
             .filter(|block| self.loops.contains(number, *block))
+            .filter(|block| runs(*block) > SELDOM * rounds.executions)
             .all(|block| self.graph.calls_in(block).is_empty());
         surest.map(|(_, round)| RoundNs { is_own, ..round })
     }

@@ -53,6 +53,8 @@ pub enum Command {
     List(List),
     /// Executions, cycles and causes of stalls of each block of a procedure
     Calc(Calc),
+    /// What takes the time and why, with evidence, gain and advice
+    Why(commands::Why),
     /// Time by what it was spent on: causes of stalls, waits, execution
     Whatcg(commands::Whatcg),
     /// Instructions that stalled longest, with possible causes
@@ -125,8 +127,8 @@ const GROUPS: [(&str, &str); 8] = [
     ),
     (
         "Why",
-        "whatcg (causes), topstalls (instructions and causes), calc (blocks of a procedure; list \
-         --why: its instructions), flow (the same, drawn), lost (time beyond the ideal)",
+        "why (verdicts, what to try), whatcg (causes), topstalls, calc (blocks; list --why: \
+         instructions), flow (the same, drawn), lost (time beyond the ideal)",
     ),
     (
         "When and who",
@@ -191,6 +193,7 @@ impl Command {
             Self::List(args) => commands::list::run(args, out),
             Self::Calc(args) => commands::calc::run(args, out),
             Self::Whatcg(args) => commands::whatcg::run(args, out),
+            Self::Why(args) => commands::why::run(args, out),
             Self::Topstalls(args) => commands::topstalls::run(args, out),
             Self::Flow(args) => commands::flow::run(args, out),
             Self::Truth(args) => commands::truth::run(args, out),
@@ -423,7 +426,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, trace, time, perturb, lost, machine, topcounts, stats, diff, timeline, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, why, whatcg, topstalls, flow, truth, ideal, count, trace, time, perturb, lost, machine, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

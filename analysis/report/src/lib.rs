@@ -60,6 +60,7 @@ pub mod trace_events;
 mod tree;
 mod truth;
 mod whatcg;
+mod why;
 
 pub use calc::{BlockRow, CalcReport, EdgeRow, Found, InstructionCost, Model, Runs};
 pub use correction::{
@@ -98,6 +99,7 @@ pub use trace::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, Trace
 pub use tree::{OmittedCalls, TreeReport, TreeRow};
 pub use truth::{TruthReport, TruthRow};
 pub use whatcg::WhatcgReport;
+pub use why::{WhyAlternative, WhyEvidence, WhyFinding, WhyReport, WhySource};
 
 /// A report that can be written.
 pub trait Report {

@@ -189,6 +189,11 @@ impl Scale {
         }
     }
 
+    /// Whether something was measured or counted that tells it: no assumption about typical code.
+    pub fn is_from_evidence(&self) -> bool {
+        self.is_measured() || matches!(self.basis, ScaleBasis::Rounds | ScaleBasis::IssuePoints)
+    }
+
     /// Whether there is evidence for the scale. If not, only its limits hold.
     pub fn is_known(&self) -> bool {
         self.basis != ScaleBasis::Unknown

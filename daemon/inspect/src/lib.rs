@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accesses;
 mod ahead;
 pub mod answers;
 pub mod blame;

@@ -3,9 +3,11 @@
 
 use super::code_files::{CodeFiles, OpenCode, View};
 use super::questions::{SampledRegisters, Walk, Walked, WalkedEdge};
+use crate::accesses::{Accesses, Who};
 use crate::ahead;
 use code::interpret::{
-    BranchKind, CounterSample, Edge, Execution, LINE_BYTES, Line, Place, Rounds, Walker, Window,
+    BranchKind, CounterSample, Edge, Execution, LINE_BYTES, Line, MemoryAccess, Place, Rounds,
+    Walker, Window,
 };
 use code::isa::x86_64::{State, X86_64};
 use image::{ImageId, ImageOffset, Vaddr};
@@ -25,6 +27,9 @@ const READS_AHEAD_MAX: Duration = Duration::from_millis(20);
 pub struct Walks {
     walker: Walker<X86_64>,
     files: CodeFiles,
+    accesses: Accesses,
+    /// The accesses of one walk, by image offset.
+    of_walk: Vec<(u64, MemoryAccess)>,
 }
 
 /// What the walks of a question have shown.
@@ -34,13 +39,20 @@ struct Counted {
     edges: HashMap<(u64, u64), (u64, u64), foldhash::fast::RandomState>,
     /// By branch and number.
     outcomes: HashMap<(u64, i64), u64, foldhash::fast::RandomState>,
+    /// By instruction and number.
+    accesses: HashMap<(u64, i64), u64, foldhash::fast::RandomState>,
     /// Outcomes so far of the branches of one walk.
     histories: HashMap<Vaddr, u8, foldhash::fast::RandomState>,
 }
 
 impl Default for Walks {
     fn default() -> Self {
-        Self { walker: Walker::new(INSTRUCTIONS), files: CodeFiles::default() }
+        Self {
+            walker: Walker::new(INSTRUCTIONS),
+            files: CodeFiles::default(),
+            accesses: Accesses::default(),
+            of_walk: Vec::new(),
+        }
     }
 }
 
@@ -76,6 +88,8 @@ impl Walks {
         walked.edges = counted.edges.into_iter().map(edge).collect();
         let outcome = |((branch, value), times)| (branch, value, times);
         walked.outcomes = counted.outcomes.into_iter().map(outcome).collect();
+        let access = |((at, number), times)| (at, number, times);
+        walked.accesses = counted.accesses.into_iter().map(access).collect();
         self.files.let_go();
         if self.files.opened() != opened {
             kernel::give_back(); // tables of relocations are large
@@ -167,6 +181,13 @@ impl Walks {
             }
         }
         let is_fruitful = !edges.is_empty();
+        self.of_walk.clear();
+        let accesses = self.walker.accesses().iter();
+        self.of_walk.extend(accesses.filter_map(|(at, access)| Some((offset(*at)?, *access))));
+        let who = Who { process: sample.process, thread: sample.thread };
+        self.accesses.tell(who, (place.image, rsp), &self.of_walk, |at, access| {
+            *counted.accesses.entry((at, access.number())).or_default() += 1;
+        });
         for Rounds { edge, rounds } in self.walker.rounds() {
             let Some(branch) = offset(edge.from).map(ImageOffset) else { continue };
             let jumps = edge.kind == BranchKind::Taken;

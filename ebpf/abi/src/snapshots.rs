@@ -33,8 +33,12 @@ pub struct Snapshot {
     pub time_ns: u64,
     /// The kernel's number of the thread.
     pub thread: u32,
+    /// The kernel's number of its process.
+    pub process: u32,
     /// How often the thread had left a CPU, modulo 2^32.
     pub switches: u32,
+    /// Fills the word.
+    pub reserved: u32,
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
     pub registers: [u64; 18],
     /// Bytes from the stack pointer on.
@@ -54,7 +58,9 @@ impl Snapshot {
         lines: 0,
         time_ns: 0,
         thread: 0,
+        process: 0,
         switches: 0,
+        reserved: 0,
         registers: [0; 18],
         stack: [0; STACK_BYTES],
         line_addresses: [0; LINES_MAX],
@@ -134,9 +140,9 @@ impl AheadKind {
 }
 
 const _: () = {
-    assert!(size_of::<Snapshot>() == 1584);
-    assert!(offset_of!(Snapshot, lines) == 14 && offset_of!(Snapshot, registers) == 32);
-    assert!(offset_of!(Snapshot, stack) == 176 && offset_of!(Snapshot, line_addresses) == 432);
-    assert!(offset_of!(Snapshot, line_bytes) == 560);
+    assert!(size_of::<Snapshot>() == 1592);
+    assert!(offset_of!(Snapshot, lines) == 14 && offset_of!(Snapshot, registers) == 40);
+    assert!(offset_of!(Snapshot, stack) == 184 && offset_of!(Snapshot, line_addresses) == 440);
+    assert!(offset_of!(Snapshot, line_bytes) == 568);
     assert!(size_of::<SnapshotRing>() == 128 && offset_of!(SnapshotRing, taken) == 64);
 };

@@ -20,8 +20,8 @@ mod reasons;
 mod stacks;
 
 pub use counts::{
-    BranchOutcome, BranchRounds, Counted, Counts, Edges, ExecutionTime, Observation, Profile,
-    Table, Told, Values,
+    Access, Apart, BranchOutcome, BranchRounds, Counted, Counts, Crossed, Edges, ExecutionTime,
+    Observation, Profile, Table, Told, Values,
 };
 pub use facts::{
     ClockStep, ClockSteps, Cpuid, Endings, Fact, Facts, IdealMachine, Killed, MeasuredSkid,
@@ -29,8 +29,8 @@ pub use facts::{
 };
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{
-    CALLS, EDGES, EXCEPTIONS, EXECUTED, FIRST_EDGES, IDEAL, Measure, OUTCOMES, ROUNDS, Shape,
-    TAKEN, TIMES, Weight, is_exact,
+    ACCESSES, CALLS, EDGES, EXCEPTIONS, EXECUTED, FIRST_EDGES, IDEAL, Measure, OUTCOMES, ROUNDS,
+    Shape, TAKEN, TIMES, Weight, is_exact,
 };
 pub use measured::{MeasuredCache, MeasuredClock, MeasuredMachine, MeasuredTlb, Spread};
 pub use reasons::{Cut, Loss, Unresolved, Wait, meaning};

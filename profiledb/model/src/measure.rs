@@ -60,6 +60,9 @@ pub static OUTCOMES: Measure = Measure::observed("outcomes", Shape::Values);
 /// Times from one execution of an instruction to the next, as [`crate::ExecutionTime`]s.
 pub static TIMES: Measure = Measure::observed("times", Shape::Values);
 
+/// How instructions use memory, as [`crate::Access`]es.
+pub static ACCESSES: Measure = Measure::observed("accesses", Shape::Values);
+
 /// Name of the event of exact executions of instructions.
 pub const EXECUTED: &str = "executed";
 /// Name of the event of the cycles of exact executions where nothing waits for memory or guesses

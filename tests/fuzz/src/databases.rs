@@ -165,6 +165,7 @@ static SHOWN: LazyLock<Shown> = LazyLock::new(|| {
         "epochs",
         "list words look_up --epoch all",
         "topstalls --epoch all",
+        "why --epoch all",
         "stats all",
         "check",
     ];

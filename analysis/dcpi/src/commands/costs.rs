@@ -10,6 +10,7 @@ use code::isa::Isa;
 use image::Procedure;
 use model::{Cpuid, MeasuredMachine};
 use stalls::Machine;
+use verdict::Hardware;
 
 use super::calc;
 use super::loops::loops;
@@ -100,6 +101,28 @@ impl OnMachine {
         Ok((machine, model))
     }
 
+    /// What events cost on the sampled hosts: as measured, else as on most processors, with the
+    /// sizes of this host's caches where it is of the sampled kind.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] where the latencies asked for cannot be read.
+    pub(super) fn hardware(
+        &self,
+        samples: &Samples,
+        ghz: Option<f64>,
+    ) -> Result<Hardware, AnalysisError> {
+        let measured = match &self.latencies {
+            None => samples.measured(),
+            Some(file) if file == Path::new("generic") => None,
+            Some(file) => Some(read_machine(file)?),
+        };
+        Ok(match measured {
+            Some(measured) => Hardware::measured(&measured),
+            None if is_own(samples) => Hardware::generic(ghz).with_sizes(&own_caches()),
+            None => Hardware::generic(ghz),
+        })
+    }
+
     /// The model of the processor, with generic latencies: the one asked for, else that of exact
     /// cycles in the database, else the nearest to the sampled processor, else that of [`ASSUMED`],
     /// marked as assumed. `isa` is the instruction set of the code, if it is known already.
@@ -142,10 +165,31 @@ impl OnMachine {
     }
 }
 
+/// Whether the samples are of a processor of this host's kind.
+fn is_own(samples: &Samples) -> bool {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo");
+    let own = cpuinfo.ok().and_then(|cpuinfo| Cpuid::of_cpuinfo(&cpuinfo));
+    own.is_some() && samples.cpuid() == own
+}
+
 /// The clock of this host's cores, in Hz, where the samples are of a processor of its kind.
 fn own_hertz(samples: &Samples) -> Option<f64> {
-    let own = Cpuid::of_cpuinfo(&std::fs::read_to_string("/proc/cpuinfo").ok()?)?;
-    (samples.cpuid()? == own).then(stalls::clock::hertz)?
+    is_own(samples).then(stalls::clock::hertz)?
+}
+
+/// Levels and bytes of this host's data caches, as sysfs has them.
+fn own_caches() -> Vec<(u32, u64)> {
+    let read = |index: u32, file: &str| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{file}");
+        Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+    };
+    let cache = |index| {
+        let is_of_data = read(index, "type")? != "Instruction";
+        let level = read(index, "level")?.parse().ok()?;
+        let kib: u64 = read(index, "size")?.strip_suffix('K')?.parse().ok()?;
+        is_of_data.then_some((level, kib << 10))
+    };
+    (0..8).filter_map(cache).collect()
 }
 
 fn as_model(machine: Machine, assumed: bool) -> (Machine, Model) {

@@ -57,6 +57,7 @@ pub(crate) mod tree;
 mod trees;
 pub(crate) mod truth;
 pub(crate) mod whatcg;
+pub(crate) mod why;
 
 pub use calc::Calc;
 pub use calibrate::CalibrationWork;
@@ -86,6 +87,7 @@ pub use transfer::{Copy, Merge, Tar};
 pub use tree::TreeArgs;
 pub use truth::Truth;
 pub use whatcg::Whatcg;
+pub use why::Why;
 
 /// The end of a command that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +143,7 @@ pub fn schemas() -> Vec<Schema> {
         Schema::of::<report::TreeReport>(),
         Schema::of::<report::ListReport>(),
         Schema::of::<report::CalcReport>(),
+        Schema::of::<report::WhyReport>(),
         Schema::of::<report::WhatcgReport>(),
         Schema::of::<report::TopstallsReport>(),
         Schema::of::<report::LostReport>(),

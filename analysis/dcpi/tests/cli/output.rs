@@ -425,6 +425,7 @@ fn all_that_is_printed_is_as_the_schemas_say() {
         &copies,
         &[
             "calc copy copy",
+            "why",
             "whatcg",
             "topstalls",
             "list copy copy --why",

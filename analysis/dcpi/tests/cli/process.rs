@@ -115,6 +115,7 @@ fn what_a_terminal_shows_is_as_wide_as_it_is() {
         (copies, "calc copy copy"),
         (copies, "whatcg"),
         (copies, "topstalls"),
+        (copies, "why"),
     ] {
         let program = env!("CARGO_BIN_EXE_dcpi");
         let mut command = Command::new("script");
@@ -326,6 +327,7 @@ fn damage_is_named_by_every_command() {
         "calc [kernel] clear_page_erms",
         "whatcg ext4",
         "topstalls ext4",
+        "why ext4",
         &format!("flow ext4 ext4_find_entry -o {}", drawn.display()),
         &format!("html -o {}", drawn.display()),
     ] {

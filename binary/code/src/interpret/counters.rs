@@ -190,6 +190,8 @@ impl<I: InstructionSet> Walker<I> {
         let mut at = first.at;
         let mut place: Option<Place> = None;
         let is_general = |number: u8| number != I::STACK_POINTER;
+        let mut registers: Vec<Option<Value>> =
+            (0..I::REGISTERS as u8).map(|number| ahead.register(number)).collect();
         for step in 0..STEPS_MAX {
             let moved = ahead.register(I::STACK_POINTER).and_then(|stack| {
                 (home(&ahead, stack)? == (Home::Register(I::STACK_POINTER), 8))
@@ -220,9 +222,15 @@ impl<I: InstructionSet> Walker<I> {
             let next = Vaddr(at.0.wrapping_add(I::len(&instruction) as u64));
             let stores = ahead.stores().len();
             let way = I::look_ahead(&instruction, at.0, &mut ahead, view);
-            for number in (0..I::REGISTERS as u8).filter(|number| is_general(*number)) {
+            for (number, before) in (0_u8..).zip(&mut registers) {
+                let value = ahead.register(number);
+                // Most instructions change one register.
+                if value == *before || !is_general(number) {
+                    continue;
+                }
+                *before = value;
                 let register = Home::Register(number);
-                let holds = holds(&ahead, register, ahead.register(number));
+                let holds = holds(&ahead, register, value);
                 tracks.homes.entry(register).or_default().note(at, holds);
             }
             for (address, bytes, value) in ahead.stores().get(stores..).unwrap_or_default() {

@@ -4,6 +4,19 @@ use std::fmt;
 
 use super::{Ahead, CodeView, Comparison, Memory, Step, Way};
 
+/// A memory operand that is read or written.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct MemoryAccess {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Number of bytes, at least 1.
+    pub bytes: u16,
+    /// Whether it is read.
+    pub reads: bool,
+    /// Whether it is written.
+    pub writes: bool,
+}
+
 /// An instruction set, as far as the interpreter needs it.
 pub trait InstructionSet {
     /// Registers and flags, as far as they are known.
@@ -34,6 +47,15 @@ pub trait InstructionSet {
         memory: &mut Memory<'_>,
         view: &mut impl CodeView,
     ) -> Step;
+
+    /// The memory operand that the instruction at `at` reads or writes in a state; None where it
+    /// has none, or its address is not known. What pushes, calls and string instructions use
+    /// without naming it is not told.
+    fn access(
+        instruction: &Self::Instruction,
+        at: u64,
+        state: &Self::State,
+    ) -> Option<MemoryAccess>;
 
     /// The comparison that decided the conditional branch which was just executed. None when an
     /// operand is unknown or the branch is no comparison.

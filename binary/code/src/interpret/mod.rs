@@ -33,7 +33,7 @@ pub use ahead::{Ahead, AheadOperation, OPERATIONS_MAX, Slot as AheadSlot, Way};
 pub use bits::{Bits, mask};
 pub use counters::{CounterSample, Execution};
 pub use expression::{Expressions, Operation, Value};
-pub use instructions::InstructionSet;
+pub use instructions::{InstructionSet, MemoryAccess};
 pub use memory::{LINE_BYTES, LINES_MAX, Line, Memory, Slot, WINDOW_BYTES, Window};
 pub use rounds::{Comparison, Relation, Rounds};
 pub use walk::{Edge, STEPS_MAX, Walk, Walker};

@@ -2,12 +2,14 @@
 
 use image::Vaddr;
 
-use super::InstructionSet;
 use super::cache::Cache;
 use super::memory::Stores;
 use super::rounds::{Rounds, Visits};
 use super::seen::Seen;
-use super::{Bits, BranchKind, CodeView, Memory, Place, Slot, Step, Stop, Window};
+use super::{
+    Bits, BranchKind, CodeView, InstructionSet, Memory, MemoryAccess, Place, Slot, Step, Stop,
+    Window,
+};
 
 /// Most instructions of a walk. The first outcome of a branch after a sample is biased, because the
 /// sample's place was chosen by time, and the second one is further away: reading ahead with 64
@@ -15,6 +17,10 @@ use super::{Bits, BranchKind, CodeView, Memory, Place, Slot, Step, Stop, Window}
 /// 512 0.026, with 1000 0.022 (gzip: 0.011, 0.010, 0.008, 0.007), by single steps from 1,500
 /// samples.
 pub const STEPS_MAX: usize = 512;
+
+/// Instructions of a walk whose accesses to memory are told. More tell of more rounds of the same
+/// loop, and take more time.
+const ACCESSES_STEPS_MAX: usize = 128;
 
 /// A branch, and the instruction that was executed next.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -37,6 +43,7 @@ pub struct Walker<I: InstructionSet> {
     stores: Stores,
     pub(super) edges: Vec<Edge>,
     visits: Visits,
+    accesses: Vec<(Vaddr, MemoryAccess)>,
     pub(super) seen: Seen,
 }
 
@@ -50,6 +57,7 @@ impl<I: InstructionSet> Walker<I> {
             stores: Stores::default(),
             edges: Vec::new(),
             visits: Visits::default(),
+            accesses: Vec::new(),
             seen: Seen::default(),
         }
     }
@@ -77,6 +85,12 @@ impl<I: InstructionSet> Walker<I> {
         (&self.edges, stop)
     }
 
+    /// The accesses to memory of the first instructions of the last walk, as far as addresses are
+    /// known, in order.
+    pub fn accesses(&self) -> &[(Vaddr, MemoryAccess)] {
+        &self.accesses
+    }
+
     /// For the loops that the last walk began in: the number of times in a row that their tests go
     /// the same way, where their comparisons tell it.
     pub fn rounds(&self) -> impl Iterator<Item = Rounds> + '_ {
@@ -93,6 +107,7 @@ impl<I: InstructionSet> Walker<I> {
     ) -> Walk<'a, 'w, I, V> {
         self.edges.clear();
         self.visits.clear();
+        self.accesses.clear();
         let stores = std::mem::take(&mut self.stores);
         Walk {
             walker: self,
@@ -189,6 +204,8 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
         let Some(instruction) = self.walker.instruction(place, at, self.view) else {
             return Step::Stop(Stop::NoInstruction);
         };
+        let is_told = self.steps < ACCESSES_STEPS_MAX;
+        let access = is_told.then(|| I::access(instruction, at.0, &self.state)).flatten();
         let step = I::execute(instruction, at.0, &mut self.state, &mut self.memory, self.view);
         let next = Vaddr(at.0.wrapping_add(I::len(instruction) as u64));
         let decided = match step {
@@ -197,6 +214,7 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
             }
             _ => None,
         };
+        self.walker.accesses.extend(access.map(|access| (at, access)));
         self.at = match step {
             Step::Next => next,
             Step::Branch { kind, to } => {

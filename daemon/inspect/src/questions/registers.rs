@@ -33,6 +33,10 @@ pub struct SampledRegisters {
     /// Lines of other memory, one after the other, of [`abi::LINE_BYTES`] each.
     #[serde(with = "super::raw")]
     pub lines: Vec<u8>,
+    /// The kernel's numbers of the process and of the thread.
+    pub process: u32,
+    /// The second one.
+    pub thread: u32,
     /// Where the next sample is of the same thread, which ran all the time between: that time in
     /// ns. Else 0.
     pub until_next_ns: u64,
@@ -51,6 +55,9 @@ pub struct Walked {
     pub outcomes: Vec<(u64, i64, u64)>,
     /// Instruction, and time in the form of [`model::ExecutionTime::value`].
     pub times: Vec<(u64, i64)>,
+    /// Instruction, and what was seen of its accesses in the form of [`model::Access::number`],
+    /// with how often.
+    pub accesses: Vec<(u64, i64, u64)>,
     /// Samples in code that could not be read.
     pub unresolved: u64,
     /// Samples that gave at least one edge.

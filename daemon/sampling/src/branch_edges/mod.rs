@@ -28,7 +28,7 @@ use inspect::open_mapped::MappedAt;
 use inspect::pool::Inspectors;
 use inspect::questions::{FileAt, SampledRegisters, Walk, Walked, WalkedEdge};
 use kernel::clock;
-use model::{EDGES, FIRST_EDGES, OUTCOMES, Observation, ROUNDS, TIMES};
+use model::{ACCESSES, EDGES, FIRST_EDGES, OUTCOMES, Observation, ROUNDS, TIMES};
 use pending::Pending;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -325,6 +325,8 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
             stack: stack.to_vec(),
             line_addresses: addresses.to_vec(),
             lines: bytes.as_flattened().to_vec(),
+            process: snapshot.process,
+            thread: snapshot.thread,
             until_next_ns: *until_next_ns,
             wants_ahead: *wants_ahead,
         });
@@ -336,7 +338,8 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
             batch.unresolved += samples;
             continue;
         };
-        let Walked { edges, rounds, outcomes, times, unresolved, fruitful, ahead } = walked;
+        let Walked { edges, rounds, outcomes, times, accesses, unresolved, fruitful, ahead } =
+            walked;
         batch.unresolved += unresolved;
         batch.fruitful += fruitful;
         for (number, words) in ahead {
@@ -360,6 +363,8 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
         let value = |(branch, value)| Observation::Value(ImageOffset(branch), value);
         batch.observed.extend(rounds.into_iter().map(|round| observed(&ROUNDS, value(round), 1)));
         batch.observed.extend(times.into_iter().map(|time| observed(&TIMES, value(time), 1)));
+        let access = |(at, number, times)| observed(&ACCESSES, value((at, number)), times);
+        batch.observed.extend(accesses.into_iter().map(access));
         let outcome = |(branch, number, times)| observed(&OUTCOMES, value((branch, number)), times);
         batch.observed.extend(outcomes.into_iter().map(outcome));
     }

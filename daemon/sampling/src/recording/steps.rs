@@ -7,7 +7,7 @@ use image::{ImageId, ImageKind, ImageOffset};
 use inspect::questions::PythonCode;
 use inspect::vdso::StoredVdso;
 use kernel::{Drained, TimedRecord};
-use model::{EDGES, FIRST_EDGES, Facts, Measure, OUTCOMES, Observation, ROUNDS, TIMES};
+use model::{ACCESSES, EDGES, FIRST_EDGES, Facts, Measure, OUTCOMES, Observation, ROUNDS, TIMES};
 use profiledb::{EpochStart, EventMeta, PeriodChange};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use wire::Registration;
 
 /// The measures of observations from snapshots. Recordings name a measure by its index here, which
 /// never changes.
-const OBSERVED: [&Measure; 5] = [&EDGES, &FIRST_EDGES, &ROUNDS, &OUTCOMES, &TIMES];
+const OBSERVED: [&Measure; 6] = [&EDGES, &FIRST_EDGES, &ROUNDS, &OUTCOMES, &TIMES, &ACCESSES];
 
 /// The parameters that an epoch was begun with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

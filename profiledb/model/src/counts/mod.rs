@@ -1,5 +1,6 @@
 //! Counts of each shape, and their one law: the sum.
 
+mod access;
 mod execution_time;
 mod outcomes;
 mod pairs;
@@ -7,6 +8,7 @@ mod places;
 mod table;
 mod values;
 
+pub use access::{Access, Apart, Crossed};
 pub use execution_time::{ExecutionTime, Told};
 pub use outcomes::BranchOutcome;
 pub use pairs::Edges;

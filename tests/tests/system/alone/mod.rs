@@ -14,3 +14,4 @@ mod stalls;
 mod storm;
 mod usertime;
 mod waits;
+mod why;

@@ -114,7 +114,7 @@ impl Plain {
             })?;
         let db = directory.path().join("db");
         let label = label(self.path.as_os_str());
-        repeated((&label, command), &db, runs, |_| input.streams(false))?;
+        repeated((&label, command), &db, (runs, "off"), |_| input.streams(false))?;
         let samples = Question { db, ..Question::default() }.samples()?;
         let (time, _) = samples.time()?;
         let mut sampled = Group {

@@ -71,6 +71,9 @@ pub struct Ideal {
     pub rows: Option<usize>,
     #[command(flatten)]
     pub on: OnMachine,
+    /// Whether the caller reports.
+    #[arg(skip)]
+    pub silent: bool,
     /// Command to run and count, with its children
     #[arg(value_name = "COMMAND", trailing_var_arg = true, required = true)]
     pub command: Vec<OsString>,
@@ -159,7 +162,9 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
     let label = label(program);
     let mut sampled = None;
     if args.sampled {
-        sampled = Some(Sampled::record(&label, &args.command, args.runs, &args.db)?);
+        // Executions are counted. What else snapshots tell is for the caller.
+        let edges = if args.silent { "500" } else { "off" };
+        sampled = Some(Sampled::record(&label, &args.command, (args.runs, edges), &args.db)?);
     }
     let (writer, streams) = match &mut sampled {
         Some(sampled) => (sampled.writing()?, sampled.streams()?),
@@ -180,6 +185,13 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         Err(error) => return Err(kept_elsewhere(args, &label, &counts, error)),
     };
     let mut code = exit_code(status);
+    if args.silent {
+        if let Some(sampled) = &sampled {
+            sampled.join(&written, &args.db)?;
+            code = exit_code(sampled.status());
+        }
+        return Ok(Outcome { code: Some(code), ..Outcome::default() });
+    }
     say(err, "")?;
     if let Some(sampled) = &sampled {
         written = sampled.join(&written, &args.db)?;

@@ -40,7 +40,7 @@ impl Sampled {
     pub(super) fn record(
         label: &str,
         command: &[OsString],
-        runs: u32,
+        (runs, edges): (u32, &str),
         target: &Path,
     ) -> Result<Self, AnalysisError> {
         prepare(target)?;
@@ -60,8 +60,9 @@ impl Sampled {
             )),
             error => error,
         };
-        let recorded = repeated((label, command), &db, runs, |run| input.streams(run == 0))
-            .map_err(refused)?;
+        let recorded =
+            repeated((label, command), &db, (runs, edges), |run| input.streams(run == 0))
+                .map_err(refused)?;
         // Clocks follow load and heat: that of the runs lies between.
         let hertz = before.zip(hertz()).map(|(before, after)| (before + after) / 2.0);
         Ok(Self { directory, label: label.to_owned(), runs, hertz, recorded, input })

@@ -481,7 +481,7 @@ pub(super) fn exit_code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(2)
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     crate::options::parse_time(text, Duration::from_millis(1), DURATION_MAX)
 }
 

@@ -24,7 +24,7 @@ pub(in crate::commands) struct Repeated {
 }
 
 /// Records `runs` runs of a command under a label, with the standard streams that `streams` gives
-/// to the run of each number, into the database at `db`.
+/// to the run of each number, into the database at `db`; `edges` is as `--edges`.
 ///
 /// # Errors
 /// Returns the errors of a private dcpid; [`AnalysisError::Refused`] if the command was
@@ -32,11 +32,10 @@ pub(in crate::commands) struct Repeated {
 pub(in crate::commands) fn repeated(
     (label, command): (&str, &[OsString]),
     db: &Path,
-    runs: u32,
+    (runs, edges): (u32, &str),
     mut streams: impl FnMut(u32) -> Result<Streams, AnalysisError>,
 ) -> Result<Repeated, AnalysisError> {
-    // Exact counts come later: edges need no snapshots.
-    let words = ["--overhead-budget", "off", "--edges", "off", "--"].map(OsString::from);
+    let words = ["--overhead-budget", "off", "--edges", edges, "--"].map(OsString::from);
     let words = words.into_iter().chain(command.iter().cloned());
     let args: Record = options::typed(words).map_err(|error| {
         AnalysisError::Refused(format!("cannot record: {}; see dcpi record --help", error.kind()))

@@ -179,6 +179,10 @@ pub struct Instruction {
     pub(super) shared: bool,
     pub(super) operands: [Operand; 3],
     pub(super) place: Place,
+    /// Bytes of its memory operand; 0: none, or of a size that depends on the state.
+    pub(super) memory_bytes: u16,
+    /// Whether it reads the operand.
+    pub(super) reads_memory: bool,
     /// Target of a direct jump or call, relative to the instruction's first byte.
     pub(super) target: i64,
     pub(super) effects: Effects,
@@ -200,6 +204,8 @@ impl Instruction {
             shared: decoded.has_lock_prefix() || (decoded.mnemonic() == Mnemonic::Xchg),
             operands: [Operand::None; 3],
             place: place(&decoded),
+            memory_bytes: memory_bytes(&decoded),
+            reads_memory: reads_memory(&decoded, factory),
             target: decoded.near_branch64() as i64,
             effects,
         };
@@ -270,6 +276,19 @@ fn register(register: Register) -> Option<Operand> {
     }
     let bytes = u8::try_from(register.size()).ok()?;
     Some(Operand::Register { number: number_of(register)?, bytes })
+}
+
+/// Bytes of the memory operand that is read or written.
+fn memory_bytes(decoded: &Decoded) -> u16 {
+    let is_operand = (0..decoded.op_count()).any(|at| decoded.op_kind(at) == OpKind::Memory);
+    let computes = matches!(decoded.mnemonic(), Mnemonic::Lea | Mnemonic::Nop);
+    let size = u16::try_from(decoded.memory_size().size()).unwrap_or(0);
+    if is_operand && !computes { size } else { 0 }
+}
+
+fn reads_memory(decoded: &Decoded, factory: &mut InstructionInfoFactory) -> bool {
+    let writes_only = |access| matches!(access, OpAccess::Write | OpAccess::CondWrite);
+    factory.info(decoded).used_memory().iter().any(|used| !writes_only(used.access()))
 }
 
 /// Number of a register in encodings, 0 to 15: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8...

@@ -177,16 +177,7 @@ impl<V: CodeView> Machine<'_, '_, V> {
 
     /// The address of the memory operand.
     fn address_bits(&self) -> Bits {
-        match self.instruction.place {
-            Place::Relative(displacement) => Bits::known(self.at.wrapping_add_signed(displacement)),
-            Place::At { base, index, scale, displacement } => {
-                let part =
-                    |number: Option<u8>| number.map_or(Bits::ZERO, |number| self.register(number));
-                let scaled = part(index).left(u32::from(scale).checked_ilog2().unwrap_or(0));
-                part(base).plus(scaled).plus(Bits::known(displacement as u64))
-            }
-            Place::Unknown | Place::Guard => Bits::UNKNOWN,
-        }
+        super::address(self.instruction, self.at, self.state)
     }
 
     fn address(&self) -> Option<u64> {

@@ -21,7 +21,9 @@ pub(in crate::isa) use text::disassemble;
 pub(in crate::isa) use track::Tracker;
 pub(in crate::isa) use work::{form_name, forms, work};
 
-use crate::interpret::{Ahead, Bits, CodeView, Comparison, InstructionSet, Memory, Step, Way};
+use crate::interpret::{
+    Ahead, Bits, CodeView, Comparison, InstructionSet, Memory, MemoryAccess, Step, Way,
+};
 use compared::Compared;
 
 /// General registers.
@@ -96,6 +98,13 @@ impl InstructionSet for X86_64 {
         execute::Machine { instruction, at, state, memory, view }.execute()
     }
 
+    fn access(instruction: &Instruction, at: u64, state: &State) -> Option<MemoryAccess> {
+        let bytes = Some(instruction.memory_bytes).filter(|bytes| *bytes > 0)?;
+        let address = address(instruction, at, state).get()?;
+        let writes = instruction.effects.memory != decode::Written::Nothing;
+        Some(MemoryAccess { address, bytes, reads: instruction.reads_memory, writes })
+    }
+
     fn decided(instruction: &Instruction, state: &State) -> Option<Comparison> {
         state.compared?.asked(instruction)
     }
@@ -107,6 +116,22 @@ impl InstructionSet for X86_64 {
         view: &mut impl CodeView,
     ) -> Way {
         ahead::Reader { instruction, at, ahead, view }.execute()
+    }
+}
+
+/// The address of an instruction's memory operand.
+fn address(instruction: &Instruction, at: u64, state: &State) -> Bits {
+    match instruction.place {
+        decode::Place::Relative(displacement) => Bits::known(at.wrapping_add_signed(displacement)),
+        decode::Place::At { base, index, scale, displacement } => {
+            let register = |number: u8| state.registers.get(usize::from(number)).copied();
+            let part = |number: Option<u8>| {
+                number.map_or(Bits::ZERO, |number| register(number).unwrap_or(Bits::UNKNOWN))
+            };
+            let scaled = part(index).left(u32::from(scale).checked_ilog2().unwrap_or(0));
+            part(base).plus(scaled).plus(Bits::known(displacement as u64))
+        }
+        decode::Place::Unknown | decode::Place::Guard => Bits::UNKNOWN,
     }
 }
 

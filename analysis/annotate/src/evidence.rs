@@ -1,0 +1,256 @@
+//! What is known of the pieces of a procedure that take time: the input of verdicts.
+
+use std::collections::{BTreeMap, HashMap};
+
+use code::isa::work::{Place, Registers, Work};
+use image::Vaddr;
+use model::{ACCESSES, Access, Values};
+use stalls::{BestCase, Explained, Wait};
+use verdict::{Instruction, Kind, Region, Sketch};
+
+use crate::graphs::Graph;
+use names::procedures::Known;
+use query::load::{ImageSamples, Samples};
+use query::problem::{self, Problem};
+
+/// Share of a region's samples above which one loop in it stands for it.
+const MOST: f64 = 0.8;
+/// Share above which a loop is a region of its own.
+const OWN: f64 = 0.15;
+
+/// A region of a procedure, with the address of its begin.
+#[derive(Debug)]
+pub struct Piece {
+    /// Address of the loop's header, or of the procedure.
+    pub begin: u64,
+    /// Address of the instruction with the most samples.
+    pub hottest: u64,
+    /// What is known of it.
+    pub region: Region,
+}
+
+/// How instructions of an image use memory.
+pub(crate) fn accesses(
+    samples: &Samples,
+    image: &ImageSamples,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<Vaddr, Sketch> {
+    let mut all: BTreeMap<Vaddr, Sketch> = BTreeMap::new();
+    for epoch in &samples.epochs {
+        match epoch.observed::<Values>(&ACCESSES, &image.record.id) {
+            Ok(accesses) => {
+                for (value, times) in accesses.iter() {
+                    let Some((at, access)) = Access::of(value) else { continue };
+                    all.entry(Vaddr(known.address(at))).or_default().add(access, times);
+                }
+            }
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    all
+}
+
+impl Graph {
+    /// The pieces of the procedure that take time: loops that take most of it, and the rest.
+    pub fn pieces(&self, explained: &Explained, ghz: Option<f64>) -> Vec<Piece> {
+        let all: Vec<usize> = (0..self.graph.blocks().len()).collect();
+        let mut pieces = Vec::new();
+        self.descend(None, &all, (explained, ghz), &mut pieces);
+        pieces
+    }
+
+    fn samples_of(&self, blocks: &[usize]) -> f64 {
+        let estimate = self.estimate.iter().flat_map(|estimate| &estimate.blocks);
+        let of: Vec<f64> = estimate.map(|block| block.samples).collect();
+        blocks.iter().filter_map(|block| of.get(*block)).sum()
+    }
+
+    fn blocks_of(&self, number: usize, among: &[usize]) -> Vec<usize> {
+        among.iter().copied().filter(|block| self.loops.contains(number, *block)).collect()
+    }
+
+    /// Adds the pieces of a loop, or of the procedure.
+    fn descend(
+        &self,
+        within: Option<usize>,
+        blocks: &[usize],
+        (explained, ghz): (&Explained, Option<f64>),
+        pieces: &mut Vec<Piece>,
+    ) {
+        let samples = self.samples_of(blocks);
+        let children = self.loops.loops().iter().enumerate();
+        let children = children.filter(|(_, one)| one.parent == within).map(|(number, _)| {
+            let of = self.blocks_of(number, blocks);
+            (self.samples_of(&of), number, of)
+        });
+        let mut children: Vec<(f64, usize, Vec<usize>)> = children.collect();
+        children.sort_by(|a, b| b.0.total_cmp(&a.0));
+        if let Some((most, number, of)) = children.first()
+            && *most >= MOST * samples
+            && samples > 0.0
+        {
+            return self.descend(Some(*number), of, (explained, ghz), pieces);
+        }
+        let mut rest = blocks.to_vec();
+        for (own, number, of) in children {
+            if own >= OWN * samples && samples > 0.0 {
+                rest.retain(|block| !of.contains(block));
+                self.descend(Some(number), &of, (explained, ghz), pieces);
+            }
+        }
+        let is_whole = rest.len() == blocks.len();
+        if self.samples_of(&rest) > 0.0 {
+            pieces.extend(self.piece(within, &rest, is_whole, (explained, ghz)));
+        }
+    }
+
+    fn piece(
+        &self,
+        within: Option<usize>,
+        blocks: &[usize],
+        is_whole: bool,
+        (explained, ghz): (&Explained, Option<f64>),
+    ) -> Option<Piece> {
+        let estimate = self.estimate.as_ref()?;
+        let header = within.and_then(|number| self.loops.loops().get(number)).map(|one| one.header);
+        let begin = header.or(self.graph.entry()).unwrap_or(0);
+        let rounds = estimate.blocks.get(begin)?.executions;
+        let samples = self.samples_of(blocks);
+        let is_loop = within.is_some() && is_whole;
+        let entered_by_chance = if is_loop { 0.0 } else { self.entered_by_chance };
+        let mut region = Region { is_loop, samples, entered_by_chance, ..Region::default() };
+        if let Some(scale) = explained.scale.filter(|scale| scale.is_from_evidence()) {
+            let cycles = |scale: f64| samples / (scale * rounds);
+            let known = cycles(scale.samples_per_cycle);
+            let limits = (cycles(scale.upper), cycles(scale.lower));
+            if known.is_finite() && known > 0.0 && region.is_loop {
+                region.round_cycles = Some((known, limits.0, limits.1));
+                region.round_ns = ghz.map(|ghz| known / ghz);
+            }
+        }
+        let mut hottest = (0.0, self.graph.blocks().get(begin)?.start.0);
+        let mut texts: HashMap<u64, (&str, f64)> = HashMap::new();
+        for line in self.parts.iter().flat_map(|part| &part.instructions) {
+            texts.insert(line.address, (line.text.as_str(), 0.0));
+        }
+        let chased = self.chased(blocks);
+        let mut lines: BTreeMap<u64, f64> = BTreeMap::new();
+        for &block in blocks {
+            let times = estimate.blocks.get(block)?.executions / rounds;
+            let none = Vec::new();
+            let work = self.work.get(block).unwrap_or(&none);
+            let why = explained.blocks.get(block);
+            for (index, at) in self.graph.instructions(block).enumerate() {
+                let work = work.get(index).copied().unwrap_or_default();
+                let best = why.and_then(|block| Some(block.get(index)?.best)).unwrap_or_default();
+                let landed = self.samples_at(block, index);
+                *lines.entry(at.0 / 64).or_default() += landed;
+                if landed > hottest.0 {
+                    hottest = (landed, at.0);
+                }
+                let text = texts.get(&at.0).map_or("", |(text, _)| *text);
+                region.instructions.push(Instruction {
+                    share: landed / samples.max(1.0),
+                    times: if times.is_finite() { times } else { 1.0 },
+                    sketch: self.sketches.get(&at).cloned().unwrap_or_default(),
+                    chases: chased.contains(&at),
+                    untold: self.untold(at),
+                    elsewhere: self.elsewhere(at),
+                    ..instruction(at, text, &work, best)
+                });
+            }
+        }
+        region.hot_lines = hot_lines(lines.into_values().collect(), samples);
+        Some(Piece { begin: self.graph.blocks().get(begin)?.start.0, hottest: hottest.1, region })
+    }
+
+    fn samples_at(&self, block: usize, index: usize) -> f64 {
+        self.landed.get(block).and_then(|block| block.get(index)).copied().unwrap_or(0.0)
+    }
+
+    /// Share of a conditional branch's outcomes that those before do not tell, at most.
+    fn untold(&self, at: Vaddr) -> Option<f64> {
+        let first = self.branches.partition_point(|branch| branch.from < at);
+        self.branches.get(first).filter(|branch| branch.from == at)?.sequence?.untold
+    }
+
+    /// Share of an indirect branch's executions that do not go to its most usual target.
+    fn elsewhere(&self, at: Vaddr) -> Option<f64> {
+        let first = self.branches.partition_point(|branch| branch.from < at);
+        let of = self.branches.get(first..)?.iter().take_while(|branch| branch.from == at);
+        let counts: Vec<u64> = of.map(|branch| branch.first.saturating_add(branch.later)).collect();
+        let all = counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        let most = counts.iter().max()?;
+        (counts.len() > 2 && all >= 40).then(|| 1.0 - *most as f64 / all as f64)
+    }
+
+    /// Loads whose address comes from what they loaded a round before.
+    fn chased(&self, blocks: &[usize]) -> Vec<Vaddr> {
+        let mut all: Vec<(Vaddr, Work)> = Vec::new();
+        for &block in blocks {
+            let work = self.work.get(block).map(Vec::as_slice).unwrap_or_default();
+            all.extend(self.graph.instructions(block).zip(work.iter().copied()));
+        }
+        all.sort_by_key(|(at, _)| *at);
+        if all.len() > CHASED_MAX {
+            return Vec::new();
+        }
+        let is_chased = |(number, (_, load)): &(usize, &(Vaddr, Work))| {
+            // The registers that depend on what it loaded, once around: those that are written
+            // with something else no longer do.
+            let (before, after) = all.split_at(*number);
+            let mut reached = load.writes;
+            for (_, work) in after.iter().skip(1).chain(before) {
+                let depends = work.reads.or(work.addresses).meets(reached);
+                reached = match depends {
+                    // What a comparison decides is guessed, not waited for.
+                    true if work.fuses && work.stores.is_none() => reached,
+                    true => reached.or(work.writes),
+                    false => Registers(reached.0 & !work.writes.0),
+                };
+            }
+            load.addresses.meets(reached)
+        };
+        let loads = all.iter().enumerate();
+        let loads = loads.filter(|(_, (_, work))| work.loads.is_some_and(|at| at != Place::Stack));
+        loads.filter(is_chased).map(|(_, (at, _))| *at).collect()
+    }
+}
+
+/// Instructions of a region in which chains are looked for.
+const CHASED_MAX: usize = 1024;
+
+fn instruction(at: Vaddr, text: &str, work: &Work, best: BestCase) -> Instruction {
+    let is_far = |place: Option<Place>| place.is_some_and(|place| place != Place::Stack);
+    Instruction {
+        address: at.0,
+        text: text.split_whitespace().collect::<Vec<_>>().join(" "),
+        best_cycles: best.cycles,
+        issue_cycles: best.issue_cycles,
+        unit_cycles: best.unit_contention,
+        kind: match best.wait {
+            Wait::Nothing => Kind::Issue,
+            Wait::Operand | Wait::Load => Kind::Operand,
+            Wait::Unit => Kind::Unit,
+        },
+        loads: is_far(work.loads),
+        stores: is_far(work.stores),
+        divides: work.divides,
+        locks: work.locks,
+        serialises: work.serialises,
+        ..Instruction::default()
+    }
+}
+
+/// Lines that have 90 % of all samples.
+fn hot_lines(mut samples: Vec<f64>, all: f64) -> usize {
+    samples.sort_by(|a, b| b.total_cmp(a));
+    let mut sum = 0.0;
+    let hot = samples.iter().take_while(|line| {
+        let is_needed = sum < 0.9 * all;
+        sum += **line;
+        is_needed && **line > 0.0
+    });
+    hot.count()
+}

@@ -1,0 +1,418 @@
+//! `dcpi why`: what takes the time, and why.
+
+mod stacks;
+mod sums;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use code::isa::Syntax;
+use image::ImageId;
+use stats::{Confidence, Share, wilson};
+use verdict::{Evidence, Hardware, Mechanism, Verdict, judge};
+
+use super::Ideal;
+use super::Outcome;
+use super::costs::{self, OnMachine};
+use super::record::Record;
+use crate::options::{self, Chosen, Format, Output, RowLimit};
+use annotate::explained::{self, Asked, Explanation};
+use calls::USERTIME;
+use names::procedures::{self, Needed, Places};
+use query::error::AnalysisError;
+use query::load::{ImageSamples, Samples};
+use query::problem::{self, Problem};
+use report::{Selection, WhyAlternative, WhyFinding, WhyReport, WhySource};
+use stacks::Stacked;
+use sums::Sums;
+
+/// `dcpi why`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES, mut_arg("rows", |rows| rows.default_value("8")))]
+pub struct Why {
+    /// Only this image: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub image: Option<String>,
+    /// Only procedures with this in their name, or the one with this address in it (0x1040)
+    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
+    pub procedure: Option<String>,
+    #[command(flatten)]
+    pub max: RowLimit,
+    #[command(flatten)]
+    pub on: OnMachine,
+    #[command(flatten)]
+    pub chosen: Chosen,
+    #[command(flatten)]
+    pub output: Output,
+    /// Record the whole machine for this time first, such as 10s or 2min, or in seconds; needs root
+    #[arg(long, value_name = "T", conflicts_with = "command", value_parser = seconds)]
+    pub seconds: Option<String>,
+    /// Run this command twice, once sampled and once to count its executions exactly, and say why
+    /// it takes its time; needs root
+    #[arg(value_name = "COMMAND", last = true, conflicts_with_all = ["image", "procedure"])]
+    pub command: Vec<OsString>,
+}
+
+const NOTES: &str = "\
+Each finding is a loop, a procedure, a runtime's or the kernel's work, with what takes its time, \
+the evidence, what could be gained, and what to try. A mechanism is said only where there is \
+evidence for it: addresses and outcomes of branches from the registers at samples, the time of a \
+loop's round by pairs of samples, the best case of the code on a model of the processor. The words \
+mean probabilities: certain at least 0.95, likely at least 0.75, possible less; unknown: nothing \
+that was seen tells.
+The levels of caches are told surely only where dcpi machine -o /etc/dcpi/machine.json measured \
+the sampled host. Time in which threads wait is not in it: dcpi prof --inclusive --event usertime.
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+/// Share of the time that a finding needs at least.
+const SHARE_MIN: f64 = 0.01;
+/// Fewest samples of a procedure that is judged, and of a finding.
+const SAMPLES_MIN: u64 = 20;
+/// Bytes of hot code of an image that are judged as a whole, if no loop takes a fifth of the time.
+const SPREAD_BYTES: usize = 32 << 10;
+
+pub(crate) fn run(args: &Why, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    if !args.command.is_empty() {
+        return commanded(args);
+    }
+    if let Some(seconds) = &args.seconds {
+        return watched(args, seconds, out);
+    }
+    let images: Vec<String> = args.image.iter().cloned().collect();
+    let mut question = args.chosen.question(&images)?;
+    // Waits have no samples, and their shares are of the time of all.
+    question.events.retain(|event| event != USERTIME);
+    let samples = question.samples()?;
+    let damage = problem::damage(&samples.problems);
+    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
+}
+
+/// Samples and counts a command, and says why it takes its time, on standard error: standard output
+/// is the command's.
+fn commanded(args: &Why) -> Result<Outcome, AnalysisError> {
+    let directory = scratch()?;
+    let db = directory.path().join("db");
+    let mut words: Vec<OsString> = ["--sampled", "-o"].map(OsString::from).into();
+    words.extend([db.clone().into(), "--".into()]);
+    words.extend(args.command.iter().cloned());
+    let mut ideal: Ideal = options::typed(words).map_err(wrong)?;
+    ideal.silent = true;
+    let ran = super::ideal::run(&ideal)?;
+    if !db.exists() {
+        return Ok(ran);
+    }
+    let err = &mut std::io::stderr().lock();
+    writeln!(err)?;
+    let told = run(&args.of(&db)?, err)?;
+    Ok(Outcome { code: ran.code, ..told })
+}
+
+/// Records the machine for some time, and says what took it.
+fn watched(args: &Why, seconds: &str, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let directory = scratch()?;
+    let db = directory.path().join("db");
+    let words = ["--seconds".into(), seconds.into(), "-o".into(), db.clone().into_os_string()];
+    let record: Record = options::typed::<Record>(words).map_err(wrong)?;
+    super::record::run(&record, &mut std::io::sink())?;
+    run(&args.of(&db)?, out)
+}
+
+fn wrong(error: clap::Error) -> AnalysisError {
+    AnalysisError::Refused(error.to_string())
+}
+
+fn scratch() -> Result<tempfile::TempDir, AnalysisError> {
+    tempfile::Builder::new().prefix("dcpi-why-").tempdir().map_err(|error| {
+        AnalysisError::Refused(format!(
+            "cannot make a directory for temporary files: {error}; name another in $TMPDIR"
+        ))
+    })
+}
+
+/// Refuses a time that dcpi record does not understand.
+fn seconds(text: &str) -> Result<String, String> {
+    super::record::duration(text).map(|_| text.to_owned())
+}
+
+impl Why {
+    /// The same report of another database.
+    fn of(&self, db: &Path) -> Result<Self, AnalysisError> {
+        let mut words = self.on.words();
+        words.extend(["--db".into(), db.into(), "-n".into(), self.max.rows.to_string().into()]);
+        let format: &[&str] = match self.output.format {
+            Format::Json => &["--format", "json"],
+            Format::Csv => &["--format", "csv"],
+            Format::Text => &[],
+        };
+        words.extend(format.iter().map(OsString::from));
+        words.extend(self.image.iter().chain(&self.procedure).map(OsString::from));
+        options::typed(words).map_err(wrong)
+    }
+}
+
+/// A piece of a procedure, judged.
+struct Judged {
+    image: ImageId,
+    name: String,
+    procedure: String,
+    begin: u64,
+    hottest: u64,
+    samples: f64,
+    is_loop: bool,
+    verdict: Verdict,
+}
+
+/// What shares are of.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    /// Samples of time on a CPU.
+    samples: u64,
+    /// Their share of all selected time; less than 1 where waits belong to it.
+    on_cpu: f64,
+}
+
+impl Whole {
+    fn share(self, samples: f64) -> Share {
+        let share = wilson(samples.round() as u64, self.samples, Confidence::default());
+        let of = |share: f64| share * self.on_cpu;
+        Share { value: of(share.value), low: of(share.low), high: of(share.high) }
+    }
+}
+
+fn report(args: &Why, mut samples: Samples) -> Result<WhyReport, AnalysisError> {
+    let mut problems = std::mem::take(&mut samples.problems);
+    let (event, _) = samples.time()?;
+    let (machine, model) = args.on.model(&samples, None)?;
+    let hardware = args.on.hardware(&samples, machine.core_ghz)?;
+    let total = costs::columns(&samples).get(event).map_or(0, |column| column.counted.samples);
+    let places = args.on.places();
+    let waits = args.chosen.events.iter().any(|event| event == USERTIME);
+    let mut stacked = match args.procedure {
+        Some(_) => None,
+        None => Stacked::of(&samples, &places, &mut problems).map(Some)?,
+    };
+    let mut whole = Whole { samples: total, on_cpu: 1.0 };
+    let mut findings = Vec::new();
+    if let Some(stacked) = stacked.as_mut().filter(|_| waits) {
+        let waited = stacked.waits();
+        let waited_ns: f64 = waited.values().flat_map(BTreeMap::values).sum();
+        let weight = samples.events.get(event).map_or(0.0, |event| event.weight);
+        let on_cpu_ns = total as f64 * weight;
+        whole.on_cpu = on_cpu_ns / (on_cpu_ns + waited_ns).max(f64::MIN_POSITIVE);
+        findings.append(&mut sums::waits(&waited, on_cpu_ns + waited_ns));
+    }
+    let least = ((total as f64 * SHARE_MIN / 2.0) as u64).max(SAMPLES_MIN);
+    let procedure = args.procedure.as_deref();
+    let asked = Asked { machine: &machine, procedure, least, syntax: Some(Syntax::Intel) };
+    let mut judged: Vec<Judged> = Vec::new();
+    let told = |found: &Explanation<'_>| judge_procedure(found, &hardware);
+    explained::each(&samples, &asked, &places, &mut problems, told, |mut found| {
+        judged.append(&mut found);
+    })?;
+    if let Some(procedure) = procedure.filter(|_| judged.is_empty()) {
+        let why = format!(
+            "no procedure called {procedure:?} with at least {} has code that can be read",
+            report::counted(least, "sample")
+        );
+        return Err(AnalysisError::Refused(format!("{why}; procedures with samples: dcpi prof")));
+    }
+    if args.procedure.is_none() {
+        let mut sums = Sums::default();
+        for image in samples.images.iter().filter(|image| image.wanted && !image.is_idle()) {
+            let known = procedures::known(&samples, image, &places, Needed::All, &mut problems);
+            sums.add(image, known.ok().as_ref(), event);
+        }
+        let name = samples.events.get(event).map(|event| event.name.clone()).unwrap_or_default();
+        let (for_whom, stacks) =
+            stacked.as_mut().map(|stacked| stacked.kernel(&name)).unwrap_or_default();
+        let interpreted =
+            stacked.as_mut().map(|stacked| stacked.interpreted(&name)).unwrap_or_default();
+        findings.append(&mut sums.findings(whole, (&for_whom, stacks), &interpreted));
+        judged.retain(|one| !sums.is_runtime(&one.name, &one.procedure));
+        let largest = judged.iter().map(|one| one.samples).fold(0.0, f64::max);
+        let spread = sums.spread(&hardware).filter(|_| largest < 0.2 * total as f64);
+        if let Some((name, verdict, of)) = spread {
+            judged.retain(|one| one.name != name);
+            findings.push(finding(whole, of as f64, &verdict, (Some(name), None), None));
+        }
+    }
+    let of_code = judged.iter().map(|one| of_code(one, whole, &samples, &places, &mut problems));
+    findings.extend(joined(of_code.collect(), whole));
+    findings.retain(|found| found.share.value >= SHARE_MIN);
+    findings.sort_by(|a, b| {
+        let by = |of: fn(&WhyFinding) -> f64| of(b).total_cmp(&of(a));
+        by(|found| found.gain.value).then(by(|found| found.share.value))
+    });
+    let unexplained = unexplained(&findings, total);
+    let omitted = findings.split_off(args.max.of(findings.len())).len();
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(WhyReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        events: costs::columns(&samples),
+        machine: model,
+        samples: total,
+        findings,
+        unexplained,
+        omitted,
+        problems: once(problems),
+    })
+}
+
+/// Share of the time below which findings of one mechanism in one image are one.
+const JOINED_MAX: f64 = 0.15;
+
+/// Small findings of one mechanism in one image are joined, as they have one remedy; limits of
+/// different code have nothing in common.
+fn joined(findings: Vec<WhyFinding>, whole: Whole) -> Vec<WhyFinding> {
+    let mut kept: Vec<WhyFinding> = Vec::new();
+    let mut small: BTreeMap<(Mechanism, Option<String>), Vec<WhyFinding>> = BTreeMap::new();
+    for found in findings {
+        let is_of_its_own = matches!(
+            found.mechanism,
+            Mechanism::Unknown
+                | Mechanism::AtLimit
+                | Mechanism::DependencyChain
+                | Mechanism::Throughput
+        );
+        if found.share.value > JOINED_MAX || is_of_its_own {
+            kept.push(found);
+        } else {
+            small.entry((found.mechanism, found.image.clone())).or_default().push(found);
+        }
+    }
+    for mut all in small.into_values() {
+        all.sort_by(|a, b| b.share.value.total_cmp(&a.share.value));
+        let count = all.len();
+        let mut rest = all.into_iter();
+        let Some(mut first) = rest.next() else { continue };
+        let weigh = |found: &WhyFinding| found.probability * found.share.value;
+        let mut weighted = weigh(&first);
+        let mut names: Vec<String> = first.procedure.iter().cloned().collect();
+        let mut sums = [first.share.value, first.gain.value, first.gain.low, first.gain.high];
+        for other in rest {
+            weighted += weigh(&other);
+            let parts = [other.share.value, other.gain.value, other.gain.low, other.gain.high];
+            sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+            names.extend(other.procedure.filter(|name| !names.contains(name)));
+        }
+        let [share, gain, low, high] = sums;
+        if count > 1 {
+            first.probability = (weighted / share).min(first.probability.max(weighted / share));
+            first.share = whole.share(share / whole.on_cpu * whole.samples as f64);
+            first.gain = Share { value: gain, low, high: high.min(first.share.high) };
+            let shown = names.iter().take(4).cloned().collect::<Vec<_>>().join(", ");
+            let more = if names.len() > 4 { ", and others" } else { "" };
+            let text = format!("{count} pieces of code, in {shown}{more}");
+            let evidence = Evidence::of("samples", text, count as f64, "pieces");
+            first.evidence.insert(0, evidence.into());
+        }
+        kept.push(first);
+    }
+    kept
+}
+
+/// Problems that several looks at the same images found, once.
+fn once(problems: Vec<Problem>) -> Vec<Problem> {
+    let mut seen = BTreeSet::new();
+    problems.into_iter().filter(|problem| seen.insert(problem.to_string())).collect()
+}
+
+fn unexplained(findings: &[WhyFinding], total: u64) -> Share {
+    let known = findings.iter().filter(|found| found.mechanism != Mechanism::Unknown);
+    let explained: f64 = known.map(|found| found.share.value).sum();
+    let rest = (1.0 - explained).clamp(0.0, 1.0) * total as f64;
+    wilson(rest as u64, total, Confidence::default())
+}
+
+/// The finding of a piece of a program's code.
+fn of_code(
+    one: &Judged,
+    whole: Whole,
+    samples: &Samples,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> WhyFinding {
+    let address = one.verdict.at.unwrap_or(if one.is_loop { one.begin } else { one.hottest });
+    let name = (Some(one.name.clone()), Some(one.procedure.clone()));
+    let mut found = finding(whole, one.samples, &one.verdict, name, Some(address));
+    if found.share.value >= SHARE_MIN {
+        let image = samples.images.iter().find(|image| image.record.id == one.image);
+        found.source = image.and_then(|image| source(samples, image, places, address, problems));
+    }
+    found
+}
+
+fn judge_procedure(found: &Explanation<'_>, hardware: &Hardware) -> Vec<Judged> {
+    let pieces = found.graph.pieces(found.explained, hardware.ghz).into_iter();
+    let pieces = pieces.filter(|piece| piece.region.samples >= SAMPLES_MIN as f64);
+    pieces
+        .map(|piece| Judged {
+            image: found.image.record.id,
+            name: found.image.record.name.clone(),
+            procedure: found.procedure.name().to_owned(),
+            begin: piece.begin,
+            hottest: piece.hottest,
+            samples: piece.region.samples,
+            is_loop: piece.region.is_loop,
+            verdict: judge(&piece.region, hardware),
+        })
+        .collect()
+}
+
+fn finding(
+    whole: Whole,
+    samples: f64,
+    verdict: &Verdict,
+    (image, procedure): (Option<String>, Option<String>),
+    address: Option<u64>,
+) -> WhyFinding {
+    of_share(whole.share(samples), verdict, (image, procedure), address)
+}
+
+fn of_share(
+    share: Share,
+    verdict: &Verdict,
+    (image, procedure): (Option<String>, Option<String>),
+    address: Option<u64>,
+) -> WhyFinding {
+    let (value, low, high) = verdict.gain;
+    let gain = Share { value: share.value * value, low: share.low * low, high: share.high * high };
+    let alternative = |(mechanism, probability): &(Mechanism, f64)| WhyAlternative {
+        mechanism: *mechanism,
+        probability: *probability,
+    };
+    WhyFinding {
+        share,
+        gain,
+        image,
+        procedure,
+        address,
+        source: None,
+        mechanism: verdict.mechanism,
+        probability: verdict.probability,
+        evidence: verdict.evidence.iter().cloned().map(Into::into).collect(),
+        alternatives: verdict.alternatives.iter().map(alternative).collect(),
+    }
+}
+
+/// The place of an instruction in the source.
+fn source(
+    samples: &Samples,
+    image: &ImageSamples,
+    places: &Places,
+    address: u64,
+    problems: &mut Vec<Problem>,
+) -> Option<WhySource> {
+    let mut unheard = Vec::new();
+    let known = procedures::known(samples, image, places, Needed::All, &mut unheard).ok()?;
+    let info = known.debug_info(image, places, problems)?;
+    let lines = procedures::lines(&info, image, problems)?;
+    let frames = lines.frames(image::Vaddr(address));
+    let frame = frames.into_iter().find(|frame| frame.line.is_some())?;
+    Some(WhySource { file: frame.file?, line: frame.line? })
+}

@@ -1,0 +1,153 @@
+//! What call stacks say: for whom the kernel works, and what threads wait for.
+
+use std::collections::BTreeMap;
+
+use calls::{Calls, EventCalls, Subject, SubjectId, Timed};
+use model::{OFF_CPU, RUNNABLE, Wait};
+use names::procedures::{Places, Rows};
+use query::error::AnalysisError;
+use query::load::Samples;
+use query::problem::Problem;
+use verdict::{Mechanism, of_kernel};
+
+/// A procedure of a program, by image and name.
+pub(super) type Site = (String, String);
+
+/// The stacks of the selection.
+pub(super) struct Stacked {
+    calls: Calls,
+}
+
+/// Endings of the names of scripts.
+const SCRIPTS: [&str; 6] = [".py", ".js", ".rb", ".php", ".pl", ".lua"];
+
+/// Time by mechanism, and by the procedure of a program that it is for.
+pub(super) type BySite = BTreeMap<Mechanism, BTreeMap<Site, f64>>;
+
+impl Stacked {
+    pub(super) fn of(
+        samples: &Samples,
+        places: &Places,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Self, AnalysisError> {
+        let stacks = samples.stacks(&[], problems)?;
+        let rows = (Rows::Procedures, places);
+        Ok(Self { calls: calls::load(samples, &stacks, (false, false), rows, problems) })
+    }
+
+    fn timed(&mut self, name: &str) -> Option<Timed> {
+        let event: EventCalls = self.calls.events.iter().find(|event| event.name == name)?.clone();
+        Some(self.calls.timed(&event, false))
+    }
+
+    fn name(&self, subject: SubjectId) -> String {
+        self.calls.subjects.get(subject).map(Subject::name).unwrap_or_default()
+    }
+
+    /// The innermost procedure of a program.
+    fn site(&self, path: &[SubjectId]) -> Site {
+        let of_program = path.iter().filter_map(|subject| self.calls.subjects.get(*subject));
+        let mut of_program = of_program.filter_map(|subject| match subject {
+            Subject::Code { image, name, .. } => {
+                let row = self.calls.subjects.images().get(*image)?;
+                use image::ImageKind::{Bpf, Idle, Kernel, Module};
+                let is_kernel = matches!(row.record.kind, Kernel | Module | Bpf | Idle);
+                (!is_kernel).then(|| (row.record.name.clone(), name.clone()))
+            }
+            _ => None,
+        });
+        let innermost = of_program.next().unwrap_or_default();
+        // A library's wrapper tells less than what called it.
+        match of_program.next() {
+            Some(caller) if is_library(&innermost.0) => caller,
+            _ => innermost,
+        }
+    }
+
+    /// The kernel's time, in the event's unit, and the number of its stacks.
+    pub(super) fn kernel(&mut self, event: &str) -> (BySite, u64) {
+        let (mut all, mut stacks) = (BySite::new(), 0_u64);
+        let Some(timed) = self.timed(event) else { return (all, 0) };
+        for (entry, time) in timed.entries() {
+            let path: Vec<SubjectId> =
+                timed.contexts().path(entry.node).map(|(_, subject)| subject).collect();
+            let Some(innermost) = path.first().filter(|one| self.calls.is_kernel(**one)) else {
+                continue;
+            };
+            stacks = stacks.saturating_add(entry.value.stacks);
+            let in_kernel = path.iter().take_while(|one| self.calls.is_kernel(**one));
+            let faults = in_kernel.clone().any(|one| self.name(*one).contains("page_fault"));
+            let mechanism = match of_kernel(&self.name(*innermost)) {
+                Mechanism::Spinning => Mechanism::Spinning,
+                Mechanism::KernelCopy if !faults => Mechanism::KernelCopy,
+                _ if faults => Mechanism::PageFault,
+                _ => Mechanism::SystemCall,
+            };
+            let site = self.site(&path);
+            *all.entry(mechanism).or_default().entry(site).or_default() += time;
+        }
+        (all, stacks)
+    }
+
+    /// The time of interpreters and of what they call, by the function that they run.
+    pub(super) fn interpreted(&mut self, event: &str) -> BTreeMap<Site, f64> {
+        let mut all = BTreeMap::new();
+        let Some(timed) = self.timed(event) else { return all };
+        for (entry, time) in timed.entries() {
+            let path = timed.contexts().path(entry.node).map(|(_, subject)| subject);
+            let script = path.filter_map(|subject| match self.calls.subjects.get(subject)? {
+                Subject::Code { image, name, .. } => {
+                    let file = &self.calls.subjects.images().get(*image)?.record.name;
+                    let is_script = SCRIPTS.iter().any(|ending| file.ends_with(ending));
+                    is_script.then(|| (file.clone(), name.clone()))
+                }
+                _ => None,
+            });
+            if let Some(site) = { script }.next() {
+                *all.entry(site).or_default() += time;
+            }
+        }
+        all
+    }
+
+    /// The time in which threads did not run, in ns.
+    pub(super) fn waits(&mut self) -> BySite {
+        let mut all = BySite::new();
+        for event in [OFF_CPU, RUNNABLE] {
+            let Some(timed) = self.timed(event) else { continue };
+            for (entry, time) in timed.entries() {
+                let path: Vec<SubjectId> =
+                    timed.contexts().path(entry.node).map(|(_, subject)| subject).collect();
+                let mut reasons =
+                    path.iter().filter_map(|one| match self.calls.subjects.get(*one) {
+                        Some(Subject::Wait(wait)) => Some(of_wait(*wait)),
+                        _ => None,
+                    });
+                let usual = if event == RUNNABLE { Mechanism::NoCpu } else { Mechanism::Unknown };
+                let mechanism = reasons.next_back().unwrap_or(usual);
+                let site = self.site(&path);
+                *all.entry(mechanism).or_default().entry(site).or_default() += time;
+            }
+        }
+        all
+    }
+}
+
+/// Whether an image is a library of the C runtime, which wraps system calls and waits.
+fn is_library(image: &str) -> bool {
+    ["libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++", "[vdso]"]
+        .iter()
+        .any(|name| image.starts_with(name))
+}
+
+fn of_wait(wait: Wait) -> Mechanism {
+    match wait {
+        Wait::Futex | Wait::KernelLock => Mechanism::WaitLock,
+        Wait::Timer => Mechanism::WaitTimer,
+        Wait::Socket | Wait::Poll => Mechanism::WaitNetwork,
+        Wait::Disk | Wait::PageFault => Mechanism::WaitDisk,
+        Wait::Pipe | Wait::Child | Wait::Signal | Wait::Terminal => Mechanism::WaitProcess,
+        Wait::Preempted | Wait::Runnable => Mechanism::NoCpu,
+        Wait::Other => Mechanism::Unknown,
+    }
+}

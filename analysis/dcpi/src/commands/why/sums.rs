@@ -1,0 +1,225 @@
+//! Sums over procedures that do the same for programs: of the kernel, of runtimes.
+
+use std::collections::BTreeMap;
+
+use image::{ImageKind, ImageOffset};
+use verdict::{Evidence, Hardware, Mechanism, Verdict, of_kernel, of_runtime};
+
+use super::stacks::{BySite, Site};
+use super::{SPREAD_BYTES, Whole, finding, of_share};
+use names::procedures::Known;
+use query::load::{self, ImageSamples};
+use report::WhyFinding;
+use stats::{Confidence, wilson};
+
+/// Sums over procedures that do the same for programs.
+#[derive(Default)]
+pub(super) struct Sums {
+    /// Samples of the kernel by what names of procedures say, and by procedure.
+    kernel: BTreeMap<Mechanism, BTreeMap<Site, u64>>,
+    /// Samples of runtimes, the same way.
+    runtimes: BTreeMap<Mechanism, BTreeMap<Site, u64>>,
+    /// Of each image with code: samples, and lines of 64 bytes that have 90 % of them.
+    lines: Vec<(String, u64, usize)>,
+}
+
+impl Sums {
+    pub(super) fn add(&mut self, image: &ImageSamples, known: Option<&Known>, event: usize) {
+        let Some(profile) = image.equal(event) else { return };
+        let name = &image.record.name;
+        let is_kernel = matches!(image.record.kind, ImageKind::Kernel | ImageKind::Module);
+        let mut lines: BTreeMap<u64, u64> = BTreeMap::new();
+        for (offset, count) in profile.iter() {
+            let sum = lines.entry(offset.0 / 64).or_default();
+            *sum = sum.saturating_add(count);
+            let procedure = known.and_then(|known| name_at(known, offset));
+            let mechanism = match &procedure {
+                Some(procedure) if is_kernel => Some(of_kernel(procedure)),
+                None if is_kernel => Some(Mechanism::SystemCall),
+                Some(procedure) => of_runtime(name, procedure),
+                None => None,
+            };
+            if let Some(mechanism) = mechanism {
+                let key = (name.clone(), procedure.unwrap_or_default());
+                let of = if is_kernel { &mut self.kernel } else { &mut self.runtimes };
+                let sum = of.entry(mechanism).or_default().entry(key).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+        if !is_kernel {
+            let all = load::sum(lines.values().copied());
+            let mut counts: Vec<u64> = lines.into_values().collect();
+            counts.sort_unstable_by(|a, b| b.cmp(a));
+            let mut sum = 0_u64;
+            let hot = counts.iter().take_while(|count| {
+                let is_needed = (sum as f64) < 0.9 * all as f64;
+                sum = sum.saturating_add(**count);
+                is_needed
+            });
+            self.lines.push((name.clone(), all, hot.count()));
+        }
+    }
+
+    pub(super) fn is_runtime(&self, image: &str, procedure: &str) -> bool {
+        of_runtime(image, procedure).is_some()
+    }
+
+    /// Findings of the kernel and of runtimes. Of the kernel's, `for_whom` has what stacks say:
+    /// what it does, and for which procedures.
+    pub(super) fn findings(
+        &self,
+        whole: Whole,
+        (for_whom, stacks): (&BySite, u64),
+        interpreted: &BTreeMap<Site, f64>,
+    ) -> Vec<WhyFinding> {
+        let of_stacks: f64 = for_whom.values().flat_map(BTreeMap::values).sum();
+        let in_kernel = load::sum(self.kernel.values().flat_map(BTreeMap::values).copied());
+        let mut findings: Vec<WhyFinding> = Vec::new();
+        if stacks >= STACKS_MIN && of_stacks > 0.0 {
+            for (mechanism, sites) in for_whom {
+                let time: f64 = sites.values().sum();
+                let samples = in_kernel as f64 * time / of_stacks;
+                let mut evidence: Vec<Evidence> =
+                    self.kernel.get(mechanism).map(|of| named(of, whole)).into_iter().collect();
+                let mut name = (None, None);
+                if let Some((site, most)) = most_of(sites) {
+                    let (image, procedure) = site;
+                    let share = most / time;
+                    let text = format!("{:.0} % of it for {procedure} ({image})", 100.0 * share);
+                    evidence.push(Evidence::of("samples", text, share, "share"));
+                    name = (Some(image.clone()), Some(procedure.clone()));
+                }
+                findings.push(of_kind(*mechanism, 0.96, evidence, (samples, whole), name));
+            }
+        } else {
+            for (mechanism, procedures) in &self.kernel {
+                let samples = load::sum(procedures.values().copied());
+                let evidence = vec![named(procedures, whole)];
+                let name = (Some("[kernel]".to_owned()), most(procedures));
+                findings.push(of_kind(*mechanism, 0.8, evidence, (samples as f64, whole), name));
+            }
+        }
+        for (mechanism, procedures) in &self.runtimes {
+            let samples = load::sum(procedures.values().copied());
+            let mut evidence = vec![named(procedures, whole)];
+            let all: f64 = interpreted.values().sum();
+            if let Some(((file, function), time)) = most_of(interpreted)
+                && *mechanism == Mechanism::Interpreter
+                && all > 0.0
+            {
+                let share = time / all;
+                let text =
+                    format!("interpreting {function} ({file}): {:.0} % of it", 100.0 * share);
+                evidence.push(Evidence::of("samples", text, share, "share"));
+            }
+            let mut sorted: Vec<_> = procedures.iter().collect();
+            sorted.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
+            let name = sorted.first().map(|((image, procedure), _)| (image, procedure));
+            let name =
+                name.map(|(image, procedure)| (Some(image.clone()), Some(procedure.clone())));
+            let found = (samples as f64, whole);
+            findings.push(of_kind(*mechanism, 0.96, evidence, found, name.unwrap_or_default()));
+        }
+        findings
+    }
+
+    /// The image whose hot code is larger than the first-level cache, with its samples.
+    pub(super) fn spread(&self, hardware: &Hardware) -> Option<(String, Verdict, u64)> {
+        let (name, samples, lines) = self.lines.iter().max_by_key(|(_, samples, _)| *samples)?;
+        let bytes = lines * 64;
+        if bytes < SPREAD_BYTES || *samples < SPREAD_SAMPLES {
+            return None;
+        }
+        let second = hardware.levels.iter().find(|level| level.number == 2);
+        let text = format!(
+            "90 % of its samples are in {} KiB of code, and no loop has a fifth",
+            bytes >> 10
+        );
+        let is_large = second.is_some_and(|second| bytes as f64 > second.bytes / 4.0);
+        let verdict = Verdict {
+            mechanism: Mechanism::InstructionFetch,
+            probability: if is_large { 0.8 } else { 0.6 },
+            gain: (0.4, 0.0, 0.9),
+            at: None,
+            evidence: vec![Evidence::of("code", text, bytes as f64, "bytes")],
+            alternatives: Vec::new(),
+        };
+        Some((name.clone(), verdict, *samples))
+    }
+}
+
+fn name_at(known: &Known, offset: ImageOffset) -> Option<String> {
+    known.procedures.find(offset).map(|procedure| procedure.name().to_owned())
+}
+
+/// The site with the most time.
+fn most_of(sites: &BTreeMap<Site, f64>) -> Option<(&Site, f64)> {
+    let most = sites.iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    Some((most.0, *most.1))
+}
+
+/// As many samples are as sure about waits as the stacks of these, which have very different
+/// lengths: an assumption that widens intervals.
+const SURE_AS: f64 = 100.0;
+
+/// Findings of the time in which threads did not run, of `all_ns`.
+pub(super) fn waits(waited: &BySite, all_ns: f64) -> Vec<WhyFinding> {
+    let of = |(mechanism, sites): (&Mechanism, &BTreeMap<Site, f64>)| {
+        let ns: f64 = sites.values().sum();
+        let (site, most) = most_of(sites)?;
+        let share = wilson((SURE_AS * ns / all_ns) as u64, SURE_AS as u64, Confidence::default());
+        let share = stats::Share { value: ns / all_ns, ..share };
+        let (image, procedure) = site.clone();
+        let text = format!(
+            "{:.2} s in all; {:.0} % of it in {procedure} ({image})",
+            ns / 1e9,
+            100.0 * most / ns
+        );
+        let verdict = Verdict {
+            mechanism: *mechanism,
+            probability: if *mechanism == Mechanism::Unknown { 0.5 } else { 0.96 },
+            gain: (0.5, 0.0, 1.0),
+            at: None,
+            evidence: vec![Evidence::of("samples", text, ns / 1e9, "s")],
+            alternatives: Vec::new(),
+        };
+        let named = |name: String| Some(name).filter(|name| !name.is_empty());
+        Some(of_share(share, &verdict, (named(image), named(procedure)), None))
+    };
+    waited.iter().filter_map(of).collect()
+}
+
+/// Fewest samples of code whose bytes are judged.
+const SPREAD_SAMPLES: u64 = 500;
+/// Stacks of kernel code that tell what it does.
+const STACKS_MIN: u64 = 30;
+
+fn of_kind(
+    mechanism: Mechanism,
+    probability: f64,
+    evidence: Vec<Evidence>,
+    (samples, whole): (f64, Whole),
+    name: (Option<String>, Option<String>),
+) -> WhyFinding {
+    let gain = (0.9, 0.0, 1.0);
+    let alternatives = Vec::new();
+    let verdict = Verdict { mechanism, probability, gain, at: None, evidence, alternatives };
+    finding(whole, samples, &verdict, name, None)
+}
+
+/// The procedures with the most samples, in words.
+fn named(procedures: &BTreeMap<Site, u64>, whole: Whole) -> Evidence {
+    let mut most: Vec<_> = procedures.iter().collect();
+    most.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
+    let share = |count: u64| 100.0 * count as f64 / whole.samples.max(1) as f64;
+    let words = most.iter().take(4).filter(|(_, count)| share(**count) >= 0.1);
+    let words = words.map(|((_, procedure), count)| format!("{procedure} {:.1} %", share(**count)));
+    let all = load::sum(procedures.values().copied());
+    let text = format!("samples in {}", words.collect::<Vec<_>>().join(", "));
+    Evidence::of("samples", text, all as f64, "samples")
+}
+
+fn most(procedures: &BTreeMap<Site, u64>) -> Option<String> {
+    let ((_, procedure), _) = procedures.iter().max_by_key(|(_, samples)| **samples)?;
+    Some(procedure.clone()).filter(|name| !name.is_empty())
+}

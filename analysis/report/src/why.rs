@@ -1,0 +1,218 @@
+//! `dcpi why` as plain data, as text and as JSON.
+
+use std::io::{self, Write};
+
+use stats::Share;
+use verdict::{Certainty, Evidence, Mechanism};
+
+use super::calc::ModelJson;
+use super::fields::{Address, Approximate, Fraction};
+use super::json::{Event, Head, ProblemEntry};
+use super::quantity::counted;
+use super::text::{head, line, note, problem_lines, selection};
+use super::{EventColumn, Model, Report, Selection, Style};
+use names::shorten::fit;
+use query::problem::Problem;
+
+crate::fields! {
+    /// Why the selected time was taken. Shares are of all selected time.
+    #[derive(Debug)]
+    pub struct WhyReport {
+        pub selection (flat): Selection as Head<'_>;
+        pub events: Vec<EventColumn> as Vec<Event<'_>>;
+        pub machine (flat): Model as ModelJson;
+        /// samples of the selected time
+        pub samples: u64, "samples";
+        /// what takes the time, what could be gained most first
+        pub findings (rows): Vec<WhyFinding>;
+        /// share of the time that no finding of a known mechanism explains
+        pub unexplained: Share;
+        /// findings beyond `-n`
+        pub omitted (text): usize;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
+    }
+
+    /// A piece of code, or of the kernel's work, that takes time, and why.
+    #[derive(Clone, Debug)]
+    pub struct WhyFinding {
+        /// share of the time that it takes
+        pub share: Share, "share" => "share" | "share_low" | "share_high";
+        /// share of the time that would be gained without the mechanism
+        pub gain: Share, "share" => "gain" | "gain_low" | "gain_high";
+        /// name of the image; absent: of the whole selection
+        pub image (maybe): Option<String> => "image";
+        /// name of the procedure
+        pub procedure (maybe): Option<String> => "procedure";
+        /// the instruction that takes the time, or the first one of the loop
+        pub address (maybe): Option<u64> as Option<Address> => "address";
+        /// its place in the source
+        pub source (maybe): Option<WhySource>;
+        /// class of the mechanism
+        class: &'static str = |it| it.mechanism.class().name();
+        /// what takes the time
+        pub mechanism: Mechanism as MechanismName => "mechanism";
+        /// `certain`: a probability of at least 0.95; `likely`: of at least 0.75; `possible`; or
+        /// `unknown`
+        certainty: &'static str = |it| it.certainty().word();
+        /// probability that the mechanism takes most of the time that could be gained
+        pub probability: f64 as Fraction => "probability";
+        /// what the verdict rests on
+        pub evidence: Vec<WhyEvidence>;
+        /// what to try
+        advice: Vec<String> = |it| it.advice();
+        /// other mechanisms, the likeliest first
+        pub alternatives: Vec<WhyAlternative>;
+    }
+
+    /// A place in the source.
+    #[derive(Clone, Debug)]
+    pub struct WhySource {
+        pub file: String;
+        pub line: u32;
+    }
+
+    /// What a verdict rests on.
+    #[derive(Clone, Debug)]
+    pub struct WhyEvidence {
+        /// `time`, `limit`, `addresses`, `branches`, `code`, `samples`
+        pub kind: &'static str;
+        /// in words
+        pub text: String;
+        /// the number in them
+        pub value (maybe): Option<f64> as Option<Approximate>;
+        /// its unit
+        pub unit (maybe): Option<&'static str>;
+    }
+
+    /// Another mechanism that may take the time.
+    #[derive(Clone, Debug)]
+    pub struct WhyAlternative {
+        class: &'static str = |it| it.mechanism.class().name();
+        pub mechanism: Mechanism as MechanismName;
+        pub probability: f64 as Fraction;
+    }
+}
+
+/// The name of a mechanism, for programs.
+#[derive(Debug)]
+pub struct MechanismName(&'static str);
+
+impl super::fields::Shaped for MechanismName {
+    fn shape() -> super::fields::Shape {
+        super::fields::Shape::Scalar("string")
+    }
+
+    fn json<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(self.0, to)
+    }
+
+    fn cells(&self, titles: &[&'static str], key: Option<&str>, row: &mut super::fields::Cells) {
+        row.push(titles, key, self.0);
+    }
+}
+
+impl<'a> super::fields::Shown<&'a Mechanism> for MechanismName {
+    fn shown(of: &'a Mechanism) -> Self {
+        Self(of.name())
+    }
+}
+
+impl From<Evidence> for WhyEvidence {
+    fn from(evidence: Evidence) -> Self {
+        let Evidence { kind, text, value, unit } = evidence;
+        Self { kind, text, value, unit }
+    }
+}
+
+impl WhyFinding {
+    fn certainty(&self) -> Certainty {
+        Certainty::of(self.mechanism, self.probability)
+    }
+
+    fn advice(&self) -> Vec<String> {
+        self.mechanism.advice().iter().map(|advice| (*advice).to_owned()).collect()
+    }
+
+    /// What takes the time, in words.
+    fn subject(&self) -> String {
+        let place = match (&self.source, self.address) {
+            (Some(source), _) => {
+                let file = source.file.rsplit('/').next().unwrap_or(&source.file);
+                format!(" at {file}:{}", source.line)
+            }
+            (None, Some(address)) if self.procedure.is_some() => format!(" at {address:#x}"),
+            _ => String::new(),
+        };
+        match (&self.procedure, &self.image) {
+            (Some(procedure), Some(image)) => {
+                format!("{} ({image}){place}", fit(procedure, NAME_MAX))
+            }
+            (None, Some(image)) => image.clone(),
+            _ => "the whole selection".to_owned(),
+        }
+    }
+}
+
+/// Characters of a procedure's name in the text.
+const NAME_MAX: usize = 60;
+
+/// A share as a percentage of two digits.
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    match percent {
+        9.5.. => format!("{percent:.0} %"),
+        _ => format!("{percent:.1} %"),
+    }
+}
+
+impl Report for WhyReport {
+    const NAME: &'static str = "why";
+    type Fields<'a> = &'a Self;
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        selection(&self.selection, style, out)?;
+        head(style, out, "machine", &self.machine.shown())?;
+        head(style, out, "time", &counted(self.samples, "sample"))?;
+        for finding in &self.findings {
+            writeln!(out)?;
+            let share = percent(finding.share.value);
+            let word = finding.certainty().word();
+            let subject = finding.subject();
+            line(style, out, 4, &format!("{share} of the time: {subject}  [{word}]"))?;
+            line(style, out, 6, &format!("    {}", finding.mechanism))?;
+            for evidence in &finding.evidence {
+                line(style, out, 6, &format!("    {}", evidence.text))?;
+            }
+            let others = finding.alternatives.iter().map(|other| other.mechanism.to_string());
+            let others: Vec<String> = others.collect();
+            if !others.is_empty() {
+                line(style, out, 6, &format!("    or: {}", others.join("; ")))?;
+            }
+            let Share { value, low, high } = finding.gain;
+            if high > 0.0 && finding.mechanism != Mechanism::Unknown {
+                let [value, low, high] = [value, low, high].map(percent);
+                let gain = format!("    to gain: {value} of the time ({low} to {high})");
+                line(style, out, 6, &gain)?;
+            }
+            for advice in finding.mechanism.advice() {
+                line(style, out, 6, &format!("    try: {advice}"))?;
+            }
+        }
+        writeln!(out)?;
+        let Share { value, .. } = self.unexplained;
+        note(style, out, &format!("not explained: {} of the time", percent(value)))?;
+        if self.omitted > 0 {
+            let more = counted(self.omitted as u64, "more finding");
+            note(style, out, &format!("{more} (-n 0 shows all)"))?;
+        }
+        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+    }
+
+    fn json(&self) -> &Self {
+        self
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}

@@ -1,0 +1,328 @@
+//! From candidates to one verdict.
+
+use crate::candidates::{Candidate, candidates};
+use crate::region::{Instruction, Kind};
+use crate::{Evidence, Hardware, Mechanism, Region};
+
+/// A cause, with its probability.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// Probability that it takes most of the time beyond the best case.
+    pub probability: f64,
+    /// Share of the region's time that would be gained without it: value and limits.
+    pub gain: (f64, f64, f64),
+    /// The instruction, where one can take the time.
+    pub at: Option<u64>,
+    /// What it rests on.
+    pub evidence: Vec<Evidence>,
+    /// Other mechanisms, with their probabilities, the likeliest first.
+    pub alternatives: Vec<(Mechanism, f64)>,
+}
+
+/// A round that takes at most so many times its limit runs at the limit: tables of latencies and
+/// the time of a round are as sure as that.
+const AT_LIMIT: f64 = 1.3;
+/// Share of a best case that decides what the limit is.
+const OF_LIMIT: f64 = 0.35;
+/// Share of a best case that instructions take by their mere number, above which it is full.
+const FULL: f64 = 0.6;
+/// Largest probability of a verdict.
+const PROBABILITY_MAX: f64 = 0.97;
+/// The same where samples alone show it, of a share of 1.
+const SHOWN: f64 = 0.95;
+/// Probability of the limit where neither a time nor anything else was seen: most such code runs
+/// as fast as its instructions let it.
+const BY_DEFAULT: f64 = 0.55;
+/// Largest probability where the time of a round is not known.
+const WITHOUT_TIME: f64 = 0.7;
+/// Most alternatives that are told.
+const ALTERNATIVES: usize = 3;
+
+/// Why a region takes its time.
+pub fn judge(region: &Region, hardware: &Hardware) -> Verdict {
+    let limit: f64 = region.instructions.iter().map(|one| one.best_cycles * one.times).sum();
+    let mut all: Vec<(f64, Candidate)> = candidates(region, hardware)
+        .into_iter()
+        .map(|candidate| (fit(&candidate, region, limit), candidate))
+        .collect();
+    if let Some((_, low, _)) = region.round_cycles.filter(|_| region.is_loop && limit > 0.0) {
+        let ratio = low / limit;
+        // Beyond the limit the probability falls to nothing at twice the tolerance.
+        let fit = ((2.0 * AT_LIMIT - ratio) / AT_LIMIT).clamp(0.0, 1.0);
+        all.push((fit * 0.97, of_limit(region, limit)));
+    } else if region.round_cycles.is_none() && limit > 0.0 {
+        let seen = all.iter().map(|(score, _)| *score).fold(0.0, f64::max);
+        all.push((BY_DEFAULT * (1.0 - seen), by_default(region, limit)));
+    }
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut of_mechanisms: Vec<(Mechanism, f64)> = Vec::new();
+    for (score, candidate) in &all {
+        if !of_mechanisms.iter().any(|(known, _)| *known == candidate.mechanism) {
+            of_mechanisms.push((candidate.mechanism, *score));
+        }
+    }
+    let rival = of_mechanisms.get(1).map_or(0.0, |(_, score)| *score);
+    let Some((score, best)) = all.into_iter().next().filter(|(score, _)| *score >= 0.1) else {
+        return unknown(region, limit);
+    };
+    // Of two that both explain the time, one is true.
+    let probability = (score * (1.0 - 0.45 * rival / score.max(rival))).min(PROBABILITY_MAX);
+    let alternatives = of_mechanisms.into_iter().skip(1).take(ALTERNATIVES);
+    let alternatives = alternatives
+        .map(|(mechanism, score)| (mechanism, (score * 0.5).min(1.0 - probability)))
+        .filter(|(_, probability)| *probability >= 0.02)
+        .collect();
+    let mut evidence = times(region, limit);
+    evidence.extend(best.evidence.iter().cloned());
+    Verdict {
+        mechanism: best.mechanism,
+        probability,
+        gain: gain(&best, region, limit),
+        at: best.at,
+        evidence,
+        alternatives,
+    }
+}
+
+/// How well a candidate explains the time beyond the limit: a probability.
+fn fit(candidate: &Candidate, region: &Region, limit: f64) -> f64 {
+    let (low, high) = candidate.cycles;
+    let Some((cycles, ..)) = region.round_cycles else {
+        if candidate.mechanism == Mechanism::Assist {
+            return 0.0; // nothing but the time tells it
+        }
+        // Without a time what it would usually cost counts, beside the limit, or the samples that
+        // wait for it.
+        let usual = (low * high).sqrt().max(low);
+        let by_cost = WITHOUT_TIME * usual / (usual + limit.max(1.0));
+        return candidate.strength * by_cost.max(SHOWN * candidate.shown);
+    };
+    let excess = cycles - limit;
+    if excess < 0.1 * cycles {
+        // There is nothing to explain; but a limit that is too high hides it.
+        return candidate.strength * (low / cycles).min(0.5);
+    }
+    let most = (high / excess).min(1.0);
+    let least = if low > 2.5 * excess { (2.5 * excess / low).powi(2) } else { 1.0 };
+    candidate.strength * most * least * (excess / cycles * 2.0).min(1.0)
+}
+
+/// The limit, where nothing else was seen.
+fn by_default(region: &Region, limit: f64) -> Candidate {
+    let text = "nothing was seen that would take more time than its instructions need".to_owned();
+    let evidence = vec![Evidence { kind: "limit", text, value: None, unit: None }];
+    Candidate { evidence, ..of_limit(region, limit) }
+}
+
+fn of_limit(region: &Region, limit: f64) -> Candidate {
+    let part = |is: &dyn Fn(&Instruction) -> bool| {
+        let all = region.instructions.iter().filter(|one| is(one));
+        all.map(|one| one.best_cycles * one.times).sum::<f64>() / limit
+    };
+    let of_units: f64 = region.instructions.iter().map(|one| one.unit_cycles * one.times).sum();
+    let divides: Vec<&Instruction> =
+        region.instructions.iter().filter(|one| one.divides && one.times > 0.05).collect();
+    let (mechanism, at) = if let Some(one) =
+        divides.iter().max_by(|a, b| a.times.total_cmp(&b.times))
+        && (part(&|one| one.divides) >= OF_LIMIT || limit > 8.0 * one.times)
+    {
+        (Mechanism::Divider, Some(one.address))
+    } else if of_units / limit >= OF_LIMIT {
+        (Mechanism::Throughput, None)
+    } else if part(&|one| one.kind == Kind::Operand) >= OF_LIMIT {
+        (Mechanism::DependencyChain, None)
+    } else if part(&|one| one.kind == Kind::Unit) >= OF_LIMIT {
+        (Mechanism::Throughput, None)
+    } else {
+        (Mechanism::AtLimit, None)
+    };
+    let issue: f64 = region.instructions.iter().map(|one| one.issue_cycles * one.times).sum();
+    let is_full = issue >= FULL * limit && mechanism != Mechanism::Divider;
+    let mechanism = if is_full { Mechanism::AtLimit } else { mechanism };
+    let evidence = Vec::new();
+    Candidate { mechanism, cycles: (0.0, 0.0), strength: 1.0, at, shown: 0.0, evidence }
+}
+
+fn gain(best: &Candidate, region: &Region, limit: f64) -> (f64, f64, f64) {
+    let Some((cycles, ..)) = region.round_cycles.filter(|(cycles, ..)| *cycles > 0.0) else {
+        return match best.mechanism {
+            Mechanism::AtLimit => (0.0, 0.0, 0.0),
+            Mechanism::DependencyChain | Mechanism::Throughput => (0.2, 0.0, 0.9),
+            _ => (0.5, 0.0, 1.0),
+        };
+    };
+    let issue: f64 = region.instructions.iter().map(|one| one.issue_cycles * one.times).sum();
+    let share = |cycles_gained: f64| (cycles_gained / cycles).clamp(0.0, 1.0);
+    match best.mechanism {
+        Mechanism::AtLimit => (0.0, 0.0, 0.0),
+        Mechanism::Divider => {
+            let others = region.instructions.iter().filter(|one| !one.divides);
+            let others: f64 = others.map(|one| one.issue_cycles * one.times).sum();
+            let most = share(cycles - others);
+            (0.7 * most, 0.0, most)
+        }
+        // What it would take if nothing waited for another instruction.
+        Mechanism::DependencyChain if best.cycles.1 > 0.0 => {
+            let most = share(cycles - issue);
+            (0.7 * most, 0.0, most)
+        }
+        Mechanism::DependencyChain | Mechanism::Throughput => {
+            let most = share(limit.min(cycles) - issue);
+            (most / 2.0, 0.0, most)
+        }
+        _ => {
+            let excess = (cycles - limit).max(0.0);
+            let (low, high) = best.cycles;
+            // The best case has some of these cycles already: a locked instruction's, say.
+            let most = if best.mechanism == Mechanism::LockedInstruction { cycles } else { excess };
+            let (low, high) = (share(low.min(most)), share(high.min(most)));
+            let value = if high > 0.0 { share(most.min(best.cycles.1)) } else { 0.0 };
+            (value, low.min(value), high.max(value))
+        }
+    }
+}
+
+fn unknown(region: &Region, limit: f64) -> Verdict {
+    Verdict {
+        mechanism: Mechanism::Unknown,
+        probability: 0.5,
+        gain: (0.0, 0.0, 1.0),
+        at: None,
+        evidence: times(region, limit),
+        alternatives: Vec::new(),
+    }
+}
+
+/// The time of a round beside its limit.
+fn times(region: &Region, limit: f64) -> Vec<Evidence> {
+    let mut evidence = Vec::new();
+    if let Some(ns) = region.round_ns {
+        let text = format!("a round takes {ns:.2} ns");
+        evidence.push(Evidence::of("time", text, ns, "ns"));
+    }
+    if let Some((cycles, ..)) = region.round_cycles.filter(|_| limit > 0.0) {
+        let text = format!("{cycles:.1} cycles a round; at best {limit:.1}");
+        evidence.push(Evidence::of("limit", text, limit, "cycles"));
+    }
+    evidence
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Certainty, Level, Sketch};
+    use model::Access;
+
+    fn hardware() -> Hardware {
+        let level = |number, bytes, cycles| Level { number, bytes, cycles };
+        Hardware {
+            ghz: Some(4.0),
+            levels: vec![level(1, 48e3, 5.0), level(2, 2e6, 16.0), level(3, 32e6, 100.0)],
+            memory_cycles: (800.0, 1200.0),
+            is_measured: true,
+            ..Hardware::generic(None)
+        }
+    }
+
+    /// `mov rax, [rax]; dec ecx; jne`, with addresses so many bytes apart.
+    fn chase(apart: u64, cycles: Option<f64>) -> Region {
+        let mut sketch = Sketch::default();
+        sketch.add(Access::Crosses(model::Crossed::Nothing), 300);
+        for number in 0..100 {
+            sketch.add(Access::apart(0, (number * 97 % 100) * apart / 100 + 64), 1);
+        }
+        let load = Instruction {
+            text: "mov rax, [rax]".into(),
+            times: 1.0,
+            best_cycles: 5.0,
+            issue_cycles: 0.25,
+            kind: Kind::Operand,
+            loads: true,
+            chases: true,
+            sketch,
+            share: 0.9,
+            ..Instruction::default()
+        };
+        Region {
+            is_loop: true,
+            samples: 1000.0,
+            round_cycles: cycles.map(|cycles| (cycles, 0.97 * cycles, 1.03 * cycles)),
+            instructions: vec![load],
+            ..Region::default()
+        }
+    }
+
+    fn told(region: &Region) -> (Mechanism, Certainty) {
+        let Verdict { mechanism, probability, gain: (value, low, high), .. } =
+            judge(region, &hardware());
+        assert!((0.0..=1.0).contains(&probability));
+        assert!(0.0 <= low && low <= value && value <= high && high <= 1.0);
+        (mechanism, Certainty::of(mechanism, probability))
+    }
+
+    #[test]
+    fn a_chase_is_told_by_addresses_and_time() {
+        let certain = Certainty::Certain;
+        for (apart, cycles, mechanism) in [
+            (16 << 10, 5.2, Mechanism::DependencyChain),
+            (512 << 10, 16.0, Mechanism::LoadFromL2),
+            (5 << 20, 110.0, Mechanism::LoadFromL3),
+            (1 << 30, 850.0, Mechanism::LoadFromMemory),
+        ] {
+            assert_eq!(told(&chase(apart, Some(cycles))), (mechanism, certain), "{apart}");
+        }
+        // Time and addresses disagree.
+        let (_, certainty) = told(&chase(512 << 10, Some(850.0)));
+        assert!(certainty < certain);
+        // Nobody knows the time; samples wait for the load.
+        let (mechanism, certainty) = told(&chase(1 << 30, None));
+        assert_eq!((mechanism, certainty), (Mechanism::LoadFromMemory, Certainty::Likely));
+    }
+
+    #[test]
+    fn what_nothing_shows_is_not_told() {
+        let add = Instruction {
+            text: "add rax, 1".into(),
+            times: 1.0,
+            best_cycles: 1.0,
+            share: 1.0,
+            ..Instruction::default()
+        };
+        let region = |cycles: Option<f64>| Region {
+            is_loop: true,
+            samples: 1000.0,
+            round_cycles: cycles.map(|cycles| (cycles, cycles, cycles)),
+            instructions: vec![add.clone()],
+            ..Region::default()
+        };
+        // `add` takes 250 cycles: no line of code is fetched so slowly, and nothing else is seen.
+        for cycles in [250.0, 20.0] {
+            assert_eq!(told(&region(Some(cycles))).1, Certainty::Unknown, "{cycles}");
+        }
+        assert_eq!(told(&region(None)), (Mechanism::AtLimit, Certainty::Possible));
+        assert_eq!(told(&region(Some(1.0))).1, Certainty::Certain);
+    }
+
+    #[test]
+    fn sorted_outcomes_are_no_misprediction() {
+        let branch = |untold| Instruction {
+            text: "jne 0x10".into(),
+            times: 1.0,
+            best_cycles: 1.0,
+            untold: Some(untold),
+            ..Instruction::default()
+        };
+        let region = |untold, cycles| Region {
+            is_loop: true,
+            samples: 1000.0,
+            round_cycles: Some((cycles, cycles, cycles)),
+            instructions: vec![branch(untold)],
+            ..Region::default()
+        };
+        assert_eq!(told(&region(0.5, 10.0)).0, Mechanism::BranchMispredict);
+        assert_ne!(told(&region(0.02, 10.0)).0, Mechanism::BranchMispredict);
+        assert_ne!(told(&region(0.5, 1.1)).0, Mechanism::BranchMispredict);
+    }
+}

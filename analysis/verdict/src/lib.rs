@@ -1,0 +1,44 @@
+//! Why code takes its time: of each mechanism what it would cost by the evidence, compared with the
+//! time that was measured.
+//!
+//! ```text
+//! Region + Hardware -> candidates -> judge -> Verdict
+//! ```
+//!
+//! A mechanism is said only with positive evidence; elimination alone decides nothing. The
+//! probabilities are set by hand from programs whose cause is known (`tests/why`), so that of
+//! what is said with a probability that share is true.
+#![forbid(unsafe_code)]
+
+mod candidates;
+mod hardware;
+mod judge;
+mod mechanism;
+mod names;
+mod region;
+
+pub use hardware::{Hardware, Level};
+pub use judge::{Verdict, judge};
+pub use mechanism::{Certainty, Class, Mechanism};
+pub use names::{of_kernel, of_runtime};
+pub use region::{Instruction, Kind, Region, Sketch};
+
+/// What a verdict rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// What it is of: `time`, `limit`, `addresses`, `branches`, `code`, `samples`.
+    pub kind: &'static str,
+    /// In words.
+    pub text: String,
+    /// The number in them.
+    pub value: Option<f64>,
+    /// Its unit.
+    pub unit: Option<&'static str>,
+}
+
+impl Evidence {
+    /// Evidence with a number.
+    pub fn of(kind: &'static str, text: String, value: f64, unit: &'static str) -> Self {
+        Self { kind, text, value: Some(value), unit: Some(unit) }
+    }
+}

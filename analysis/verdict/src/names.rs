@@ -1,0 +1,190 @@
+//! Mechanisms by the names of procedures: of the kernel, of allocators and of interpreters.
+
+use crate::Mechanism;
+
+/// What a procedure of the kernel (Linux 5.10 to 6.18) does for a program, where its name says it.
+pub fn of_kernel(procedure: &str) -> Mechanism {
+    let is = |parts: &[&str]| parts.iter().any(|part| procedure.contains(part));
+    if is(&["spin_lock_slowpath", "osq_lock", "spin_on_owner", "queued_read_lock_slow"]) {
+        return Mechanism::Spinning;
+    }
+    if is(&[
+        "rep_movs",
+        "copy_user",
+        "copy_to_user",
+        "copy_from_user",
+        "_copy_to_iter",
+        "copyin",
+        "copyout",
+        "_copy_from_iter",
+        "copy_page_to_iter",
+        "memcpy",
+        "csum_partial_copy",
+    ]) {
+        return Mechanism::KernelCopy;
+    }
+    if is(&[
+        "page_fault",
+        "handle_mm",
+        "clear_page",
+        "do_anonymous",
+        "fault_",
+        "_fault",
+        "do_user_addr",
+        "pte_",
+        "_pte",
+        "folio",
+        "alloc_pages",
+        "alloc_frozen_pages",
+        "rmqueue",
+        "get_page_from",
+        "prep_new_page",
+        "post_alloc",
+        "mem_cgroup_charge",
+        "charge_memcg",
+        "try_charge",
+        "memcg1_commit_charge",
+        "lru_add",
+        "lruvec",
+        "unmap_",
+        "zap_",
+        "free_unref",
+        "free_pages",
+        "tlb_",
+        "vma_",
+        "sync_regs",
+        "error_entry",
+        "kernel_init_pages",
+        "lock_vma",
+        "native_irq_return",
+        "mas_walk",
+        "__count_memcg_events",
+        "cgroup_rstat",
+        "pmd_",
+        "_pmd",
+        "anon_vma",
+        "swapin",
+    ]) {
+        return Mechanism::PageFault;
+    }
+    Mechanism::SystemCall
+}
+
+/// Procedures of allocators: of the C library, jemalloc, mimalloc, CPython and C++.
+const ALLOCATES: [&str; 35] = [
+    "malloc",
+    "free",
+    "cfree",
+    "calloc",
+    "realloc",
+    "_int_malloc",
+    "_int_free",
+    "_int_realloc",
+    "_int_free_chunk",
+    "_int_free_merge_chunk",
+    "_int_free_create_chunk",
+    "malloc_consolidate",
+    "unlink_chunk",
+    "unlink_chunk.isra.0",
+    "sysmalloc",
+    "tcache_get",
+    "tcache_put",
+    "_int_memalign",
+    "__libc_malloc",
+    "__libc_free",
+    "__libc_calloc",
+    "__libc_realloc",
+    "je_malloc",
+    "je_free",
+    "mi_malloc",
+    "mi_free",
+    "_PyObject_Malloc",
+    "_PyObject_Free",
+    "PyObject_Malloc",
+    "PyObject_Free",
+    "operator new(unsigned long)",
+    "operator delete(void*)",
+    "operator delete(void*, unsigned long)",
+    "operator new[](unsigned long)",
+    "operator delete[](void*)",
+];
+/// Beginnings of the names of procedures of allocators.
+const ALLOCATES_TOO: [&str; 5] = ["malloc.", "free.", "_int_malloc.", "_int_free.", "pymalloc_"];
+/// Parts of the names of Go's allocator and of its collector, which the allocator feeds.
+const OF_GO: [&str; 24] = [
+    "malloc",
+    "gc",
+    "GC",
+    "sweep",
+    "scan",
+    "span",
+    "mheap",
+    "mcache",
+    "mcentral",
+    "heapBits",
+    "memclr",
+    "grey",
+    "mark",
+    "findObject",
+    "wbBuf",
+    "bulkBarrier",
+    "newobject",
+    "growslice",
+    "rawstring",
+    "makeslice",
+    "rawbyteslice",
+    "typePointers",
+    "lfstack",
+    "nextFreeFast",
+];
+/// Procedures of interpreters, whatever the name of their image.
+const INTERPRETS: [&str; 7] = [
+    "luaV_execute",
+    "rb_vm_exec",
+    "vm_exec_core",
+    "execute_ex",
+    "zend_execute_scripts",
+    "ruby_vm_exec",
+    "_PyEval_EvalFrameDefault",
+];
+/// Beginnings of the names of images that are interpreters.
+const INTERPRETERS: [&str; 9] =
+    ["python", "libpython", "perl", "libperl", "lua", "liblua", "ruby", "libruby", "php"];
+
+/// What a procedure of a runtime does, where its name and its image's say it.
+pub fn of_runtime(image: &str, procedure: &str) -> Option<Mechanism> {
+    let begins = |all: &[&str], name: &str| all.iter().any(|begin| name.starts_with(begin));
+    let of_go = procedure.strip_prefix("runtime.");
+    if ALLOCATES.contains(&procedure)
+        || begins(&ALLOCATES_TOO, procedure)
+        || of_go.is_some_and(|name| OF_GO.iter().any(|part| name.contains(part)))
+    {
+        return Some(Mechanism::Allocator);
+    }
+    let interprets = INTERPRETS.contains(&procedure)
+        || begins(&["Perl_runops", "Perl_pp_"], procedure)
+        || begins(&INTERPRETERS, image) && !procedure.is_empty();
+    interprets.then_some(Mechanism::Interpreter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_mechanisms() {
+        for (name, mechanism) in [
+            ("clear_page_erms", Mechanism::PageFault),
+            ("asm_exc_page_fault", Mechanism::PageFault),
+            ("rep_movs_alternative", Mechanism::KernelCopy),
+            ("native_queued_spin_lock_slowpath", Mechanism::Spinning),
+            ("entry_SYSCALL_64", Mechanism::SystemCall),
+        ] {
+            assert_eq!(of_kernel(name), mechanism, "{name}");
+        }
+        assert_eq!(of_runtime("libc.so.6", "_int_malloc"), Some(Mechanism::Allocator));
+        let eval = of_runtime("python3.11", "_PyEval_EvalFrameDefault");
+        assert_eq!(eval, Some(Mechanism::Interpreter));
+        assert_eq!(of_runtime("words", "main"), None);
+    }
+}
