@@ -1,6 +1,6 @@
 //! What is known of the pieces of a procedure that take time: the input of verdicts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use code::isa::work::{Place, Registers, Work};
 use image::Vaddr;
@@ -9,6 +9,7 @@ use stalls::{BestCase, Explained, Wait};
 use verdict::{Instruction, Kind, Region, Sketch};
 
 use crate::graphs::Graph;
+use crate::listing::ByAddress;
 use names::procedures::Known;
 use query::load::{ImageSamples, Samples};
 use query::problem::{self, Problem};
@@ -60,10 +61,11 @@ impl Graph {
         pieces
     }
 
-    fn samples_of(&self, blocks: &[usize]) -> f64 {
-        let estimate = self.estimate.iter().flat_map(|estimate| &estimate.blocks);
-        let of: Vec<f64> = estimate.map(|block| block.samples).collect();
-        blocks.iter().filter_map(|block| of.get(*block)).sum()
+    /// Samples of these blocks.
+    pub(crate) fn samples_of(&self, blocks: impl IntoIterator<Item = usize>) -> f64 {
+        let all = self.estimate.as_ref().map(|estimate| estimate.blocks.as_slice());
+        let all = all.unwrap_or_default();
+        blocks.into_iter().filter_map(|block| all.get(block)).map(|block| block.samples).sum()
     }
 
     fn blocks_of(&self, number: usize, among: &[usize]) -> Vec<usize> {
@@ -78,11 +80,11 @@ impl Graph {
         (explained, ghz): (&Explained, Option<f64>),
         pieces: &mut Vec<Piece>,
     ) {
-        let samples = self.samples_of(blocks);
+        let samples = self.samples_of(blocks.iter().copied());
         let children = self.loops.loops().iter().enumerate();
         let children = children.filter(|(_, one)| one.parent == within).map(|(number, _)| {
             let of = self.blocks_of(number, blocks);
-            (self.samples_of(&of), number, of)
+            (self.samples_of(of.iter().copied()), number, of)
         });
         let mut children: Vec<(f64, usize, Vec<usize>)> = children.collect();
         children.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -100,7 +102,7 @@ impl Graph {
             }
         }
         let is_whole = rest.len() == blocks.len();
-        if self.samples_of(&rest) > 0.0 {
+        if self.samples_of(rest.iter().copied()) > 0.0 {
             pieces.extend(self.piece(within, &rest, is_whole, (explained, ghz)));
         }
     }
@@ -116,7 +118,7 @@ impl Graph {
         let header = within.and_then(|number| self.loops.loops().get(number)).map(|one| one.header);
         let begin = header.or(self.graph.entry()).unwrap_or(0);
         let rounds = estimate.blocks.get(begin)?.executions;
-        let samples = self.samples_of(blocks);
+        let samples = self.samples_of(blocks.iter().copied());
         let is_loop = within.is_some() && is_whole;
         let entered_by_chance = if is_loop { 0.0 } else { self.entered_by_chance };
         let mut region = Region { is_loop, samples, entered_by_chance, ..Region::default() };
@@ -130,10 +132,7 @@ impl Graph {
             }
         }
         let mut hottest = (0.0, self.graph.blocks().get(begin)?.start.0);
-        let mut texts: HashMap<u64, (&str, f64)> = HashMap::new();
-        for line in self.parts.iter().flat_map(|part| &part.instructions) {
-            texts.insert(line.address, (line.text.as_str(), 0.0));
-        }
+        let mut texts = ByAddress::of(&self.parts);
         let chased = self.chased(blocks);
         let mut lines: BTreeMap<u64, f64> = BTreeMap::new();
         for &block in blocks {
@@ -149,7 +148,7 @@ impl Graph {
                 if landed > hottest.0 {
                     hottest = (landed, at.0);
                 }
-                let text = texts.get(&at.0).map_or("", |(text, _)| *text);
+                let text = texts.at(at.0).map_or("", |line| line.text.as_str());
                 region.instructions.push(Instruction {
                     share: landed / samples.max(1.0),
                     times: if times.is_finite() { times } else { 1.0 },
@@ -197,8 +196,8 @@ impl Graph {
             return Vec::new();
         }
         let is_chased = |(number, (_, load)): &(usize, &(Vaddr, Work))| {
-            // The registers that depend on what it loaded, once around: those that are written
-            // with something else no longer do.
+            // The registers whose values depend on the loaded one, in the instructions from here
+            // to here again. A register that is written with another value leaves the set.
             let (before, after) = all.split_at(*number);
             let mut reached = load.writes;
             for (_, work) in after.iter().skip(1).chain(before) {
@@ -243,8 +242,8 @@ fn instruction(at: Vaddr, text: &str, work: &Work, best: BestCase) -> Instructio
     }
 }
 
-/// Lines that have 90 % of all samples.
-fn hot_lines(mut samples: Vec<f64>, all: f64) -> usize {
+/// The fewest lines of code that together have 90 % of `all` samples, from the samples of each.
+pub fn hot_lines(mut samples: Vec<f64>, all: f64) -> usize {
     samples.sort_by(|a, b| b.total_cmp(a));
     let mut sum = 0.0;
     let hot = samples.iter().take_while(|line| {

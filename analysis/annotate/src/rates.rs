@@ -58,11 +58,8 @@ impl Graph {
 
     /// Samples of a loop's own code.
     pub fn loop_samples(&self, number: usize) -> f64 {
-        let blocks = self.estimate.iter().flat_map(|estimate| estimate.blocks.iter().enumerate());
-        blocks
-            .filter(|(block, _)| self.loops.contains(number, *block))
-            .map(|(_, runs)| runs.samples)
-            .sum()
+        let blocks = 0..self.graph.blocks().len();
+        self.samples_of(blocks.filter(|block| self.loops.contains(number, *block)))
     }
 
     /// The scale by the rounds per second of the loop with the most samples that calls nothing,

@@ -18,12 +18,13 @@ const BACKWARDS_MAX: f64 = 0.35;
 /// other threads make rounds longer and shorter.
 const LASTS_MIN: u64 = 30;
 const LASTS_BACKWARDS_MAX: f64 = 0.03;
-/// The quantile of times that others agree with: some pairs are shorter by chance.
+/// Share of the pairs whose times are shorter than the reference time. The shortest time itself is
+/// no reference, because chance makes some pairs shorter.
 const SHORTEST: f64 = 0.1;
-/// Times from so many times that quantile on agree with it,
+/// A pair agrees with the reference time if its time is at least this part of it.
 const AGREES_FROM: f64 = 0.8;
-/// up to so many times. Data make rounds longer and shorter; differences of activations agree
-/// within this factor in a third of pairs.
+/// A pair agrees with the reference time if its time is at most this many times as long. Data make
+/// rounds longer and shorter. Of pairs that lie in two activations, a third agrees by chance.
 const AGREES_TO: f64 = 1.6;
 /// Times, in ns, of which pairs are not many times longer.
 const LONG_NS: f64 = 20_000.0;

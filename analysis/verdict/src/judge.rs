@@ -30,7 +30,8 @@ const OF_LIMIT: f64 = 0.35;
 const FULL: f64 = 0.6;
 /// Largest probability of a verdict.
 const PROBABILITY_MAX: f64 = 0.97;
-/// The same where samples alone show it, of a share of 1.
+/// Largest probability where the time of a round is not known, and all of the region's samples are
+/// at the instruction and just behind.
 const SHOWN: f64 = 0.95;
 /// Probability of the limit where neither a time nor anything else was seen: most such code runs
 /// as fast as its instructions let it.
@@ -93,8 +94,8 @@ fn fit(candidate: &Candidate, region: &Region, limit: f64) -> f64 {
         if candidate.mechanism == Mechanism::Assist {
             return 0.0; // nothing but the time tells it
         }
-        // Without a time what it would usually cost counts, beside the limit, or the samples that
-        // wait for it.
+        // Where no time was measured, the mechanism is as likely as its usual cost is large beside
+        // the limit, or as many samples lie where an instruction would wait for it.
         let usual = (low * high).sqrt().max(low);
         let by_cost = WITHOUT_TIME * usual / (usual + limit.max(1.0));
         return candidate.strength * by_cost.max(SHOWN * candidate.shown);
@@ -109,7 +110,8 @@ fn fit(candidate: &Candidate, region: &Region, limit: f64) -> f64 {
     candidate.strength * most * least * (excess / cycles * 2.0).min(1.0)
 }
 
-/// The limit, where nothing else was seen.
+/// The verdict that code runs at its limit, for code without a measured time and without evidence
+/// of anything else.
 fn by_default(region: &Region, limit: f64) -> Candidate {
     let text = "nothing was seen that would take more time than its instructions need".to_owned();
     let evidence = vec![Evidence { kind: "limit", text, value: None, unit: None }];

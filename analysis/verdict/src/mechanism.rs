@@ -160,9 +160,8 @@ impl Mechanism {
             Self::StoreBuffer => &["store to fewer lines, or in their order"],
             Self::StoreForwarding => &["load with the size and at the address of the store before"],
             Self::SplitAccess => &["align the data to the size of the accesses"],
-            Self::Aliasing4k => &[
-                "move one of both arrays by some lines, so that they are not a multiple of 4 KiB apart",
-            ],
+            Self::Aliasing4k => &["move one of both arrays by some lines, so that they \
+                 are not a multiple of 4 KiB apart"],
             Self::FalseSharing => {
                 &["keep what each thread writes in lines of its own (align to 64 or 128 bytes)"]
             }
@@ -170,9 +169,8 @@ impl Mechanism {
             Self::LockedInstruction => {
                 &["fewer atomic operations: gather changes and apply them at once"]
             }
-            Self::BranchMispredict => &[
-                "sort or group the data, or compute without the branch (a conditional move, a table)",
-            ],
+            Self::BranchMispredict => &["sort or group the data, or compute without the \
+                 branch (a conditional move, a table)"],
             Self::IndirectMispredict => {
                 &["group the calls by target, or test for the usual target first"]
             }
@@ -180,7 +178,8 @@ impl Mechanism {
                 &["fewer levels of recursion; no returns without their calls"]
             }
             Self::InstructionFetch => &[
-                "a smaller program: less inlining, profile-guided layout (dcpi export --to autofdo, bolt)",
+                "a smaller program: less inlining, profile-guided \
+                 layout (dcpi export --to autofdo, bolt)",
                 "huge pages for the code",
             ],
             Self::Divider => &[
@@ -192,34 +191,32 @@ impl Mechanism {
             Self::Throughput => {
                 &["fewer instructions of this kind: wider vectors, or another algorithm"]
             }
-            Self::Assist => &[
-                "flush denormal numbers to zero (-ffast-math, or _MM_SET_FLUSH_ZERO_MODE), or scale the data",
-            ],
+            Self::Assist => &["flush denormal numbers to zero (-ffast-math, or \
+                 _MM_SET_FLUSH_ZERO_MODE), or scale the data"],
             Self::SerialisingInstruction => {
                 &["fences and serialising instructions only where the order needs them"]
             }
             Self::HypervisorTrap => &["ask once and keep the answer"],
-            Self::PageFault => &[
-                "use memory again instead of giving it back; huge pages; touch it before it is needed",
-            ],
+            Self::PageFault => {
+                &["use memory again instead of giving it back; huge pages; touch it before it \
+                 is needed"]
+            }
             Self::SystemCall => &["fewer and larger calls: buffers, batches"],
             Self::KernelCopy => &["copy less: mmap, splice, larger buffers that are used again"],
             Self::Spinning => &["hold the lock for less time, or wait in the kernel"],
             Self::Interpreter => {
                 &["see which function it interprets: dcpi prof; move the hot loop to compiled code"]
             }
-            Self::Allocator => &[
-                "allocate less: use objects again, or one allocation for many; callers: dcpi callers",
-            ],
+            Self::Allocator => &["allocate less: use objects again, or one allocation for \
+                 many; callers: dcpi callers"],
             Self::WaitLock
             | Self::WaitDisk
             | Self::WaitNetwork
             | Self::WaitProcess
             | Self::WaitTimer
             | Self::NoCpu => &["dcpi prof --inclusive --event usertime shows who waits"],
-            Self::AtLimit => &[
-                "only less work helps: fewer executions (dcpi ideal counts them), or wider instructions",
-            ],
+            Self::AtLimit => &["only less work helps: fewer executions (dcpi ideal counts them), \
+                 or wider instructions"],
             Self::Unknown => &[
                 "dcpi ideal --sampled counts its executions; dcpi machine measures this processor",
             ],

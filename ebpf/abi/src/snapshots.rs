@@ -29,7 +29,7 @@ pub struct Snapshot {
     pub stack_len: u16,
     /// Lines that could be read.
     pub lines: u16,
-    /// `CLOCK_MONOTONIC` before the copy, in ns.
+    /// Time at which the sampler began to copy, in ns of `CLOCK_MONOTONIC`.
     pub time_ns: u64,
     /// The kernel's number of the thread.
     pub thread: u32,

@@ -71,7 +71,7 @@ impl Home {
     fn value(self, first: CounterSample<'_>, sample: CounterSample<'_>) -> Option<u64> {
         match self {
             Self::Register(number) => sample.register(number),
-            // The frame is the same, but a register that points into it need not be.
+            // Both samples are of one frame, but the register may point elsewhere at the second.
             Self::Word { register, distance, bytes } => {
                 sample.word(first.register(register)?.wrapping_add_signed(distance), bytes)
             }
@@ -286,27 +286,8 @@ fn home(ahead: &Ahead, value: Value) -> Option<(Home, u8)> {
 mod tests {
     use super::*;
     use crate::interpret::Line;
+    use crate::interpret::tests::Code;
     use crate::isa::x86_64::{State, X86_64};
-    use image::ImageOffset;
-
-    /// Code at 0x1000, on a stack at 0x8000.
-    struct Code<'a>(&'a [u8]);
-
-    impl CodeView for Code<'_> {
-        fn place(&mut self, _: Vaddr) -> Option<Place> {
-            let end = Vaddr(0x1000 + self.0.len() as u64);
-            Some(Place { image: 0, begin: Vaddr(0x1000), end, offset: ImageOffset(0) })
-        }
-        fn bytes(&mut self, _: u32, offset: ImageOffset, into: &mut [u8]) -> usize {
-            let rest = &self.0[offset.0 as usize..];
-            let len = rest.len().min(into.len());
-            into[..len].copy_from_slice(&rest[..len]);
-            len
-        }
-        fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
-            None
-        }
-    }
 
     const RCX: usize = 1;
     const RSP: usize = 4;

@@ -140,3 +140,28 @@ impl BranchKind {
 const fn mask_of_bytes(len: u8) -> u8 {
     if len >= 8 { u8::MAX } else { (1 << len) - 1 }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{CodeView, Place};
+    use image::{ImageOffset, Vaddr};
+
+    /// Code at 0x1000.
+    pub(crate) struct Code<'a>(pub(crate) &'a [u8]);
+
+    impl CodeView for Code<'_> {
+        fn place(&mut self, _: Vaddr) -> Option<Place> {
+            let end = Vaddr(0x1000 + self.0.len() as u64);
+            Some(Place { image: 0, begin: Vaddr(0x1000), end, offset: ImageOffset(0) })
+        }
+        fn bytes(&mut self, _: u32, offset: ImageOffset, into: &mut [u8]) -> usize {
+            let rest = &self.0[offset.0 as usize..];
+            let len = rest.len().min(into.len());
+            into[..len].copy_from_slice(&rest[..len]);
+            len
+        }
+        fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
+            None
+        }
+    }
+}

@@ -51,12 +51,13 @@ pub struct Walked {
     pub edges: Vec<WalkedEdge>,
     /// Branch, and rounds left in the form of [`model::BranchRounds::value`].
     pub rounds: Vec<(u64, i64)>,
-    /// Branch, and outcome in the form of [`model::BranchOutcome::value`], with how often.
+    /// For each branch (its image offset) and outcome (a number of
+    /// [`model::BranchOutcome::value`]), how often walks met it.
     pub outcomes: Vec<(u64, i64, u64)>,
-    /// Instruction, and time in the form of [`model::ExecutionTime::value`].
+    /// Image offsets of instructions, each with a number of [`model::ExecutionTime::value`].
     pub times: Vec<(u64, i64)>,
-    /// Instruction, and what was seen of its accesses in the form of [`model::Access::number`],
-    /// with how often.
+    /// For each instruction (its image offset) and kind of access (a number of
+    /// [`model::Access::number`]), how often walks met it.
     pub accesses: Vec<(u64, i64, u64)>,
     /// Samples in code that could not be read.
     pub unresolved: u64,

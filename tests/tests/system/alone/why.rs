@@ -63,7 +63,8 @@ fn the_cause_is_named_first() {
     let (mut right, mut told) = (0, String::new());
     for name in CAUSED {
         let (_, mechanism) = truth.iter().find(|(known, _)| *known == name).unwrap();
-        // What snapshots show is kept by image: each program has a database of its own.
+        // The database keeps evidence by image, not by label, and all programs are one image: each
+        // has a database of its own.
         let place = Place::default();
         let mut command = place.dcpid();
         command.args(["--event", "cpu-clock@2000", "--edges", "500", "--machine"]).arg(&machine);

@@ -14,6 +14,7 @@ use stalls::clock::hertz;
 use super::database::{Writing, Written};
 use crate::commands::input::Input;
 use crate::commands::record::{Repeated, repeated};
+use crate::commands::scratch::temporary;
 use query::error::AnalysisError;
 
 /// A command that was sampled and is to be counted.
@@ -25,10 +26,6 @@ pub(super) struct Sampled {
     hertz: Option<f64>,
     recorded: Repeated,
     input: Input,
-}
-
-fn failed(error: impl std::fmt::Display) -> AnalysisError {
-    AnalysisError::Refused(error.to_string())
 }
 
 impl Sampled {
@@ -44,12 +41,7 @@ impl Sampled {
         target: &Path,
     ) -> Result<Self, AnalysisError> {
         prepare(target)?;
-        let directory =
-            tempfile::Builder::new().prefix("dcpi-ideal-").tempdir().map_err(|error| {
-                failed(format!(
-                    "cannot make a directory for temporary files: {error}; name another in $TMPDIR"
-                ))
-            })?;
+        let directory = temporary("dcpi-ideal-")?;
         let mut input = Input::keep()?;
         let before = hertz();
         let db = directory.path().join("db");

@@ -11,7 +11,7 @@ use std::path::Path;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use code::isa::Syntax;
-use image::ImageId;
+use image::{ImageId, Vaddr};
 use stats::{Confidence, Share, wilson};
 use verdict::{Evidence, Hardware, Mechanism, Verdict, judge};
 
@@ -19,12 +19,13 @@ use super::Ideal;
 use super::Outcome;
 use super::costs::{self, OnMachine};
 use super::record::Record;
+use super::scratch::temporary;
 use crate::options::{self, Chosen, Format, Output, RowLimit};
 use annotate::explained::{self, Asked, Explanation};
 use calls::USERTIME;
 use names::procedures::{self, Needed, Places};
 use query::error::AnalysisError;
-use query::load::{ImageSamples, Samples};
+use query::load::Samples;
 use query::problem::{self, Problem};
 use report::{Selection, WhyAlternative, WhyFinding, WhyReport, WhySource};
 use stacks::Stacked;
@@ -64,8 +65,8 @@ evidence for it: addresses and outcomes of branches from the registers at sample
 loop's round by pairs of samples, the best case of the code on a model of the processor. The words \
 mean probabilities: certain at least 0.95, likely at least 0.75, possible less; unknown: nothing \
 that was seen tells.
-The levels of caches are told surely only where dcpi machine -o /etc/dcpi/machine.json measured \
-the sampled host. Time in which threads wait is not in it: dcpi prof --inclusive --event usertime.
+The levels of caches are certain only where the sampled host was measured: dcpi machine -o \
+/var/lib/dcpi/machine, before dcpid starts. Time in which threads wait counts with --event usertime.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -85,17 +86,17 @@ pub(crate) fn run(args: &Why, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     }
     let images: Vec<String> = args.image.iter().cloned().collect();
     let mut question = args.chosen.question(&images)?;
-    // Waits have no samples, and their shares are of the time of all.
+    // No samples have this name: a wait has a stack whose weight is the time waited, in ns.
     question.events.retain(|event| event != USERTIME);
     let samples = question.samples()?;
     let damage = problem::damage(&samples.problems);
     super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }
 
-/// Samples and counts a command, and says why it takes its time, on standard error: standard output
+/// Samples and counts a command, and writes the report to standard error, because standard output
 /// is the command's.
 fn commanded(args: &Why) -> Result<Outcome, AnalysisError> {
-    let directory = scratch()?;
+    let directory = temporary("dcpi-why-")?;
     let db = directory.path().join("db");
     let mut words: Vec<OsString> = ["--sampled", "-o"].map(OsString::from).into();
     words.extend([db.clone().into(), "--".into()]);
@@ -114,7 +115,7 @@ fn commanded(args: &Why) -> Result<Outcome, AnalysisError> {
 
 /// Records the machine for some time, and says what took it.
 fn watched(args: &Why, seconds: &str, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let directory = scratch()?;
+    let directory = temporary("dcpi-why-")?;
     let db = directory.path().join("db");
     let words = ["--seconds".into(), seconds.into(), "-o".into(), db.clone().into_os_string()];
     let record: Record = options::typed::<Record>(words).map_err(wrong)?;
@@ -124,14 +125,6 @@ fn watched(args: &Why, seconds: &str, out: &mut dyn Write) -> Result<Outcome, An
 
 fn wrong(error: clap::Error) -> AnalysisError {
     AnalysisError::Refused(error.to_string())
-}
-
-fn scratch() -> Result<tempfile::TempDir, AnalysisError> {
-    tempfile::Builder::new().prefix("dcpi-why-").tempdir().map_err(|error| {
-        AnalysisError::Refused(format!(
-            "cannot make a directory for temporary files: {error}; name another in $TMPDIR"
-        ))
-    })
 }
 
 /// Refuses a time that dcpi record does not understand.
@@ -241,8 +234,8 @@ fn report(args: &Why, mut samples: Samples) -> Result<WhyReport, AnalysisError> 
             findings.push(finding(whole, of as f64, &verdict, (Some(name), None), None));
         }
     }
-    let of_code = judged.iter().map(|one| of_code(one, whole, &samples, &places, &mut problems));
-    findings.extend(joined(of_code.collect(), whole));
+    let of_code = judged.iter().map(|one| of_code(one, whole)).collect();
+    findings.extend(joined(of_code, whole));
     findings.retain(|found| found.share.value >= SHARE_MIN);
     findings.sort_by(|a, b| {
         let by = |of: fn(&WhyFinding) -> f64| of(b).total_cmp(&of(a));
@@ -250,6 +243,7 @@ fn report(args: &Why, mut samples: Samples) -> Result<WhyReport, AnalysisError> 
     });
     let unexplained = unexplained(&findings, total);
     let omitted = findings.split_off(args.max.of(findings.len())).len();
+    add_sources(&mut findings, &judged, (&samples, &places), &mut problems);
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(WhyReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
@@ -330,21 +324,52 @@ fn unexplained(findings: &[WhyFinding], total: u64) -> Share {
 }
 
 /// The finding of a piece of a program's code.
-fn of_code(
-    one: &Judged,
-    whole: Whole,
-    samples: &Samples,
-    places: &Places,
-    problems: &mut Vec<Problem>,
-) -> WhyFinding {
-    let address = one.verdict.at.unwrap_or(if one.is_loop { one.begin } else { one.hottest });
+fn of_code(one: &Judged, whole: Whole) -> WhyFinding {
     let name = (Some(one.name.clone()), Some(one.procedure.clone()));
-    let mut found = finding(whole, one.samples, &one.verdict, name, Some(address));
-    if found.share.value >= SHARE_MIN {
-        let image = samples.images.iter().find(|image| image.record.id == one.image);
-        found.source = image.and_then(|image| source(samples, image, places, address, problems));
+    finding(whole, one.samples, &one.verdict, name, Some(one.address()))
+}
+
+/// Adds the places in the source to findings that are shown. The debug information of an image is
+/// read once, for all of its findings.
+fn add_sources(
+    findings: &mut [WhyFinding],
+    judged: &[Judged],
+    (samples, places): (&Samples, &Places),
+    problems: &mut Vec<Problem>,
+) {
+    for image in &samples.images {
+        let own = judged.iter().filter(|one| one.image == image.record.id);
+        let own: BTreeSet<(&str, u64)> =
+            own.map(|one| (one.procedure.as_str(), one.address())).collect();
+        let is_own = |found: &&mut WhyFinding| {
+            let of = found.procedure.as_deref().zip(found.address);
+            found.image.as_ref() == Some(&image.record.name)
+                && of.is_some_and(|of| own.contains(&of))
+        };
+        let mut own: Vec<&mut WhyFinding> = findings.iter_mut().filter(is_own).collect();
+        if own.is_empty() {
+            continue;
+        }
+        // What is missing was told when the image was explained.
+        let mut told = Vec::new();
+        let known = procedures::known(samples, image, places, Needed::All, &mut told).ok();
+        let info = known.and_then(|known| known.debug_info(image, places, problems));
+        let lines = info.as_ref().and_then(|info| procedures::lines(info, image, problems));
+        let Some(lines) = lines else { continue };
+        for found in &mut own {
+            let frames = lines.frames(Vaddr(found.address.unwrap_or_default()));
+            let frame = frames.into_iter().find(|frame| frame.line.is_some());
+            let place = frame.and_then(|frame| frame.file.zip(frame.line));
+            found.source = place.map(|(file, line)| WhySource { file, line });
+        }
     }
-    found
+}
+
+impl Judged {
+    /// The instruction that takes the time, or the begin of the loop.
+    fn address(&self) -> u64 {
+        self.verdict.at.unwrap_or(if self.is_loop { self.begin } else { self.hottest })
+    }
 }
 
 fn judge_procedure(found: &Explanation<'_>, hardware: &Hardware) -> Vec<Judged> {
@@ -398,21 +423,4 @@ fn of_share(
         evidence: verdict.evidence.iter().cloned().map(Into::into).collect(),
         alternatives: verdict.alternatives.iter().map(alternative).collect(),
     }
-}
-
-/// The place of an instruction in the source.
-fn source(
-    samples: &Samples,
-    image: &ImageSamples,
-    places: &Places,
-    address: u64,
-    problems: &mut Vec<Problem>,
-) -> Option<WhySource> {
-    let mut unheard = Vec::new();
-    let known = procedures::known(samples, image, places, Needed::All, &mut unheard).ok()?;
-    let info = known.debug_info(image, places, problems)?;
-    let lines = procedures::lines(&info, image, problems)?;
-    let frames = lines.frames(image::Vaddr(address));
-    let frame = frames.into_iter().find(|frame| frame.line.is_some())?;
-    Some(WhySource { file: frame.file?, line: frame.line? })
 }

@@ -7,6 +7,7 @@ use verdict::{Evidence, Hardware, Mechanism, Verdict, of_kernel, of_runtime};
 
 use super::stacks::{BySite, Site};
 use super::{SPREAD_BYTES, Whole, finding, of_share};
+use annotate::evidence::hot_lines;
 use names::procedures::Known;
 use query::load::{self, ImageSamples};
 use report::WhyFinding;
@@ -48,15 +49,9 @@ impl Sums {
         }
         if !is_kernel {
             let all = load::sum(lines.values().copied());
-            let mut counts: Vec<u64> = lines.into_values().collect();
-            counts.sort_unstable_by(|a, b| b.cmp(a));
-            let mut sum = 0_u64;
-            let hot = counts.iter().take_while(|count| {
-                let is_needed = (sum as f64) < 0.9 * all as f64;
-                sum = sum.saturating_add(**count);
-                is_needed
-            });
-            self.lines.push((name.clone(), all, hot.count()));
+            let hot =
+                hot_lines(lines.into_values().map(|count| count as f64).collect(), all as f64);
+            self.lines.push((name.clone(), all, hot));
         }
     }
 

@@ -349,28 +349,10 @@ impl<V: CodeView> Reader<'_, V> {
 
 #[cfg(test)]
 mod tests {
-    use crate::interpret::{AheadOperation, AheadSlot, CodeView, Operation, Place, Walker};
+    use crate::interpret::tests::Code;
+    use crate::interpret::{AheadOperation, AheadSlot, Operation, Walker};
     use crate::isa::x86_64::X86_64;
-    use image::{ImageOffset, Vaddr};
-
-    /// Code at 0x1000.
-    struct Code<'a>(&'a [u8]);
-
-    impl CodeView for Code<'_> {
-        fn place(&mut self, _: Vaddr) -> Option<Place> {
-            let end = Vaddr(0x1000 + self.0.len() as u64);
-            Some(Place { image: 0, begin: Vaddr(0x1000), end, offset: ImageOffset(0) })
-        }
-        fn bytes(&mut self, _: u32, offset: ImageOffset, into: &mut [u8]) -> usize {
-            let rest = &self.0[offset.0 as usize..];
-            let len = rest.len().min(into.len());
-            into[..len].copy_from_slice(&rest[..len]);
-            len
-        }
-        fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
-            None
-        }
-    }
+    use image::Vaddr;
 
     fn read_ahead(code: &[u8]) -> Vec<AheadOperation> {
         Walker::<X86_64>::new(64).read_ahead(Vaddr(0x1000), &mut Code(code))
