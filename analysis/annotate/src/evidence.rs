@@ -122,7 +122,7 @@ impl Graph {
         let is_loop = within.is_some() && is_whole;
         let entered_by_chance = if is_loop { 0.0 } else { self.entered_by_chance };
         let mut region = Region { is_loop, samples, entered_by_chance, ..Region::default() };
-        if let Some(scale) = explained.scale.filter(|scale| scale.is_from_evidence()) {
+        if let Some(scale) = explained.scale.filter(|scale| scale.is_known()) {
             let cycles = |scale: f64| samples / (scale * rounds);
             let known = cycles(scale.samples_per_cycle);
             let limits = (cycles(scale.upper), cycles(scale.lower));

@@ -25,15 +25,14 @@ const NO_RETURN_PRIOR_WEIGHT: f64 = 0.001;
 /// bias, but are often all there is. Set by hand. A larger limit lets the bias of later branches
 /// overrule first branches; a smaller one wastes what later branches say.
 const LATER_MAX: f64 = 60.0;
-/// The bias of the odds of [`crate::Steady`] probabilities: a walk begins where time is spent, so
-/// it sees more of the slow parts of a program's work. A smaller value lets them overrule first
-/// branches, which are no worse on Zen 3 (six programs: with 0 as 1.0 % fewer blocks within 10 %);
-/// a larger one leaves the bias of first branches on Sapphire Rapids.
-const STEADY_BIAS: f64 = 0.2;
-
-/// Fewest observations that such probabilities are worth where first branches weigh less. With
-/// fewer, samples of time overrule what first branches say.
+/// Fewest observations that [`crate::Steady`] probabilities are worth where first branches weigh
+/// less. With fewer, samples of time overrule what first branches say.
 const STEADY_MIN: f64 = 20.0;
+
+/// Smallest share that the rarer of a branch's outcomes has of the other's chance that the walk
+/// goes on to the branch's next execution, for all later outcomes to count. A branch that leaves a
+/// loop has nearly none. A larger value counts none where walks are short.
+const GOES_ON_MIN: f64 = 0.9;
 
 /// Fewest targets of a jump table for which blocks that jump through it share a node. An
 /// interpreter jumps through its table after each of its instructions, and without the shared node
@@ -277,10 +276,9 @@ fn worth(edges: &[(Option<&Branch>, EdgeKind)], bias: BranchBias) -> (Vec<f64>, 
     let (first, later) = all.iter().fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
     let usual = all.iter().map(|counts| counts.0 / first.max(1.0)).fold(0.0, f64::max);
     let of_later = 1.0 / (1.0 + later / LATER_MAX);
-    let steady = edges.iter().find_map(|(branch, _)| (*branch)?.sequence?.steady);
-    let of_steady = steady.map_or(0.0, |Steady { probability, worth }| {
-        worth * limit(worth, probability, STEADY_BIAS)
-    });
+    let steady = steady(edges);
+    let of_steady = steady
+        .map_or(0.0, |Steady { probability, worth, bias }| worth * limit(worth, probability, bias));
     let (of_first, left) = if of_steady >= STEADY_MIN {
         (limit(first, usual, bias.of_odds), bias.lessened)
     } else {
@@ -295,6 +293,23 @@ fn worth(edges: &[(Option<&Branch>, EdgeKind)], bias: BranchBias) -> (Vec<f64>, 
         first * of_first + later * of_later + probability * of_steady
     };
     (edges.iter().zip(all).map(of).collect(), left)
+}
+
+/// The probability of a conditional branch from outcomes that time did not choose: of all that
+/// walks met later, if a walk goes on as often after either.
+fn steady(edges: &[(Option<&Branch>, EdgeKind)]) -> Option<Steady> {
+    let sequence = edges.iter().find_map(|(branch, _)| (*branch)?.sequence)?;
+    let seen = |wanted| {
+        let of_kind = edges.iter().filter(|(_, kind)| *kind == wanted);
+        let counts = of_kind.filter_map(|(branch, _)| *branch).map(|of| (of.first, of.later));
+        counts.map(|(first, later)| first as f64 + later as f64).sum::<f64>()
+    };
+    let goes_on = |after: u64, kind| after as f64 / seen(kind);
+    let after_jump = goes_on(sequence.after.jumped, EdgeKind::Taken);
+    let after_other = goes_on(sequence.after.went_on, EdgeKind::NotTaken);
+    let (less, more) = (after_jump.min(after_other), after_jump.max(after_other));
+    // An outcome that was never seen has no such share: the comparison is false.
+    if less >= more * GOES_ON_MIN { sequence.pooled } else { sequence.steady }
 }
 
 /// The part of `count` observations of a branch that is left with a bias of its odds, as a standard

@@ -69,7 +69,7 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
         return "not known: the procedure has no samples of time".to_owned();
     };
     let (down, up) = (number(samples_per_cycle / upper), number(samples_per_cycle / lower));
-    match basis {
+    let by = match basis {
         ScaleBasis::RetiredInstructions => {
             return "cy: cycles of one execution, measured with samples of instructions".to_owned();
         }
@@ -77,22 +77,11 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
             return "cy: cycles of one execution: samples of time, divided by exact counts"
                 .to_owned();
         }
-        ScaleBasis::Rounds => {
-            return format!(
-                "cy: cycles of one execution, by the rounds that a loop makes between two samples; true cycles: {down}–{up} times that"
-            );
-        }
         ScaleBasis::Unknown => return NOT_KNOWN.to_owned(),
-        ScaleBasis::IssuePoints => {
-            return format!(
-                "cy: cycles of one execution, by instructions that hardly ever stalled; true cycles: probably {down}–{up} times that"
-            );
-        }
-        ScaleBasis::TypicalStalls => {}
-    }
-    format!(
-        "cy: cycles of one execution with typical stalls; true cycles: {down}–{up} times that in 19 of 20 procedures"
-    )
+        ScaleBasis::Rounds => "the rounds that a loop makes between two samples; true cycles:",
+        ScaleBasis::IssuePoints => "instructions that hardly ever stalled; true cycles: probably",
+    };
+    format!("cy: cycles of one execution, by {by} {down}–{up} times that")
 }
 
 /// The line `cycles` of a procedure whose cycles are not known.

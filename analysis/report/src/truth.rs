@@ -91,7 +91,9 @@ crate::fields! {
     /// Errors of the ranges of cycles of one execution.
     #[derive(Clone, Copy, Debug)]
     pub struct CyclesJson {
-        /// share of samples in procedures whose range of cycles holds the true cycles
+        /// share of samples in procedures whose cycles are known, with a range
+        known: f64, "share";
+        /// of these samples, the share in procedures whose range holds the true cycles
         right: f64, "share";
         /// lower end of the range divided by the true cycles: median over samples
         least: f64;
@@ -223,7 +225,8 @@ impl Report for TruthReport {
         }
         if let Some(cycles) = CyclesJson::of(&self.rows) {
             let what = format!(
-                "{:.0} % of samples are in procedures whose true cycles are in the estimated range; estimated / true cycles: {:.2}, range {:.2} to {:.2} (medians)",
+                "known for {:.0} % of samples, of which {:.0} % are in procedures whose true cycles are in the estimated range; estimated / true cycles: {:.2}, range {:.2} to {:.2} (medians)",
+                cycles.known * 100.0,
                 cycles.right * 100.0,
                 cycles.told,
                 cycles.least,
@@ -275,6 +278,7 @@ impl CyclesJson {
     fn of(rows: &[TruthRow]) -> Option<Self> {
         let known = || rows.iter().filter_map(|row| Some((row.cycles?, row.samples as f64)));
         let all: f64 = known().map(|(_, samples)| samples).sum();
+        let samples: f64 = rows.iter().map(|row| row.samples as f64).sum();
         let right = known()
             .filter(|([least, _, most], _)| *least <= 1.0 && 1.0 <= *most)
             .map(|(_, samples)| samples);
@@ -294,6 +298,7 @@ impl CyclesJson {
             median(|[_, told, _]| told)?,
             median(|[_, _, most]| most)?,
         );
-        Some(Self { right: right.fold(0.0, |sum, samples| sum + samples) / all, least, told, most })
+        let right = right.fold(0.0, |sum, samples| sum + samples) / all;
+        Some(Self { known: all / samples, right, least, told, most })
     }
 }

@@ -14,7 +14,7 @@ use crate::causes::{Arrival, Cause, HISTORY_LEN, History, Site, Suspect, suspect
 use crate::limits::{Nearby, Stall};
 use crate::machine::Machine;
 use crate::neighbours::NeighbourSuspects;
-use crate::scale::{BlockTime, MemoryFreeShare, Scale};
+use crate::scale::{BlockTime, Scale};
 use crate::schedule::{BestCase, TraceContext, Wait, schedule};
 
 /// A procedure with its samples and its estimate.
@@ -192,14 +192,7 @@ pub fn explain(machine: &Machine, profiled: &ProfiledProcedure<'_>) -> Explained
         None => {
             let blocks = whole_blocks(&instructions);
             let by_pace = profiled.estimate.pace.and_then(|pace| Scale::from_pace(pace, &blocks));
-            by_pace.or_else(|| {
-                let scale = Scale::from_blocks(&blocks)?;
-                // The typical factor is that of the processors on which it was measured.
-                Some(match machine.is_fitted() {
-                    true => scale.unless_memory_bound(memory_free_share(&instructions), &blocks),
-                    false => scale.unknown(&blocks),
-                })
-            })
+            by_pace.or_else(|| Scale::unknown(&blocks))
         }
     };
     let mut blocks: Vec<Vec<Explanation>> =
@@ -330,37 +323,6 @@ fn add_suspect(suspects: &mut Vec<Suspect>, cause: Cause, distance: usize, cycle
     }
 }
 
-/// Most cycles of a memory suspect with which its instruction still counts as free of memory waits:
-/// the latency of the second-level cache. A larger value takes waits for memory for execution.
-const SHORT_STALL_CYCLES_MAX: f64 = 20.0;
-
-/// The share of instructions that do not wait for memory. Where the skid is not measured, samples
-/// land behind the instruction that took the time, so the instruction after one that may wait does
-/// not count either.
-fn memory_free_share(instructions: &[Instruction]) -> MemoryFreeShare {
-    let waits = |instruction: &Instruction| {
-        instruction.suspects.iter().any(|suspect| {
-            suspect.cause.is_of_memory() && suspect.cycles_max > SHORT_STALL_CYCLES_MAX
-        })
-    };
-    let (mut all, mut memory_free) = ((0.0, 0.0), (0.0, 0.0));
-    for block in instructions.chunk_by(|a, b| a.block == b.block) {
-        let mut waited = false;
-        for instruction in block {
-            let own = waits(instruction);
-            let (samples, best) =
-                (instruction.samples, instruction.executions * instruction.best.cycles);
-            all = (all.0 + samples, all.1 + best);
-            if !own && !waited {
-                memory_free = (memory_free.0 + samples, memory_free.1 + best);
-            }
-            waited = own;
-        }
-    }
-    let part = |memory_free: f64, all: f64| if all > 0.0 { memory_free / all } else { 0.0 };
-    MemoryFreeShare { samples: part(memory_free.0, all.0), best_cycles: part(memory_free.1, all.1) }
-}
-
 /// Samples and cycles of each block.
 fn whole_blocks(instructions: &[Instruction]) -> Vec<BlockTime> {
     let whole = |block: &[Instruction]| {
@@ -372,7 +334,6 @@ fn whole_blocks(instructions: &[Instruction]) -> Vec<BlockTime> {
             // True executions may be more than estimated, by two standard deviations.
             worst_cycles: sum(|instruction| instruction.executions * instruction.worst_cycles())
                 * (2.0 * log_sd).exp(),
-            log_sd,
         }
     };
     instructions.chunk_by(|a, b| a.block == b.block).map(whole).collect()

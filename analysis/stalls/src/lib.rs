@@ -24,5 +24,5 @@ pub use causes::{Cause, Suspect};
 pub use explain::{Culprit, Explained, Explanation, ProfiledProcedure, TimeBreakdown, explain};
 pub use frequency::estimate;
 pub use machine::Machine;
-pub use scale::{MemoryFreeShare, Scale, ScaleBasis};
+pub use scale::{Scale, ScaleBasis};
 pub use schedule::{BestCase, TraceContext, Wait};

@@ -53,18 +53,14 @@ the number is probably within 10 %; (medium): probably within 15 %; (low): its e
 A procedure that is hardly ever entered has one sample at its begin and thousands in its loops. \
 All of its runs are low: compare its blocks with each other instead. dcpi topstalls says how sure \
 the executions of a block are beside those of the other blocks.
-cy: cycles of one execution. Samples measure time, not executions. So dcpi calc assumes that the \
-procedure has typical stalls: like most code, its blocks take 3 times their best case, in the \
-geometric mean. In the best case every load hits the first-level cache and every branch is \
-predicted. The head gives the range that holds for 19 of 20 procedures; a procedure that only \
-waits for memory takes more.
-Cycles are not known where most samples are at instructions that may have waited for memory, and \
-the other instructions have too few samples for a comparison with their best case. Then the report \
-has bounds only: the best case, and the cycles that waiting alone would take. Cycles within one \
-procedure can be compared all the same. Samples of instructions (dcpid --event cycles --event \
-instructions) measure the cycles. On processors that issue in order (Cortex-A53, -A55, -A510) the \
-instructions that hardly ever stalled tell the cycles, as in the DCPI paper; this estimate was \
-compared with a simulation only.
+cy: cycles of one execution. Samples measure time, not executions. Cycles follow from the rounds \
+that a loop makes between two samples, from exact counts (dcpi ideal --sampled), from samples of \
+instructions (dcpid --event cycles --event instructions), or, on processors that issue in order \
+(Cortex-A53, -A55, -A510), from instructions that hardly ever stalled, as in the DCPI paper; the \
+last was compared with a simulation only. The head says which, and the range of the truth.
+Without any of these the report has bounds only: the best case, in which every load hits the \
+first-level cache and every branch is predicted, and the cycles with every suspected stall at its \
+most. Cycles within one procedure can be compared all the same.
 loop: blocks that are executed in rounds (iterations). The rounds for one entry follow from the \
 runs. Where the loop's test compares numbers that change by the same amount in each round, the \
 registers at a sample tell how many rounds are left, and so how many rounds entries make. Entries \

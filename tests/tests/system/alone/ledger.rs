@@ -159,13 +159,14 @@ fn wait_for(daemon: &Daemon<'_>, is_so: impl Fn(&CpuStatus) -> bool) -> CpuStatu
     }
 }
 
-/// While all CPUs are busy, all but 3 % of the samples that their timers imply are taken, except for
-/// those in time that the hypervisor stole, and each missed sample has a reason. The 3 % are for
-/// what a host takes without saying so: one that limits the guest's CPU time stopped it for 4.4 ms
-/// in many periods of 100 ms, which was 2 % of the samples and none of the stolen time. On a failure
-/// the measurement is repeated, because the machine may have been disturbed, while a sampler that
-/// loses samples loses them every time. A CPU that turns idle has no part in it: Linux stops its tick, so an event that
-/// samples 5200 times a second is throttled (`perf_event_account_interrupt`, Linux 6.18).
+/// While all CPUs are busy, all but 3 % of the samples that their timers imply are taken, except
+/// for those in time that the hypervisor stole, and each missed sample has a reason. The 3 % are
+/// for what a host takes without saying so: one that limits the guest's CPU time stopped it for 4.4
+/// ms in many periods of 100 ms, which was 2 % of the samples and none of the stolen time. On a
+/// failure the measurement is repeated, because the machine may have been disturbed, while a
+/// sampler that loses samples loses them every time. A CPU that turns idle has no part in it: Linux
+/// stops its tick, so an event that samples 5200 times a second is throttled
+/// (`perf_event_account_interrupt`, Linux 6.18).
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn busy_cpus_take_what_their_timers_imply() {
