@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use code::isa::work::{Place, Registers, Work};
 use image::Vaddr;
 use model::{ACCESSES, Access, Values};
-use stalls::{BestCase, Explained, Wait};
+use stalls::{BestCase, Explained, Scale, Wait};
 use verdict::{Instruction, Kind, Region, Sketch};
 
 use crate::graphs::Graph;
@@ -122,14 +122,10 @@ impl Graph {
         let is_loop = within.is_some() && is_whole;
         let entered_by_chance = if is_loop { 0.0 } else { self.entered_by_chance };
         let mut region = Region { is_loop, samples, entered_by_chance, ..Region::default() };
-        if let Some(scale) = explained.scale.filter(|scale| scale.is_known()) {
-            let cycles = |scale: f64| samples / (scale * rounds);
-            let known = cycles(scale.samples_per_cycle);
-            let limits = (cycles(scale.upper), cycles(scale.lower));
-            if known.is_finite() && known > 0.0 && region.is_loop {
-                region.round_cycles = Some((known, limits.0, limits.1));
-                region.round_ns = ghz.map(|ghz| known / ghz);
-            }
+        if is_loop {
+            let round = self.round_cycles(within, explained.scale, (samples / rounds, ghz));
+            region.round_ns = round.and_then(|(known, ..)| Some(known / ghz?));
+            region.round_cycles = round;
         }
         let mut hottest = (0.0, self.graph.blocks().get(begin)?.start.0);
         let mut texts = ByAddress::of(&self.parts);
@@ -162,6 +158,25 @@ impl Graph {
         }
         region.hot_lines = hot_lines(lines.into_values().collect(), samples);
         Some(Piece { begin: self.graph.blocks().get(begin)?.start.0, hottest: hottest.1, region })
+    }
+
+    /// Cycles of a round of the loop, with limits: by its own time where that is known, else by the
+    /// procedure's scale and the loop's samples for each round.
+    fn round_cycles(
+        &self,
+        within: Option<usize>,
+        scale: Option<Scale>,
+        (samples, ghz): (f64, Option<f64>),
+    ) -> Option<(f64, f64, f64)> {
+        let own = within.and_then(|number| self.round_ns(number)).filter(|round| round.is_own);
+        if let Some((round, ghz)) = own.zip(ghz) {
+            return Some((round.value * ghz, round.low * ghz, round.high * ghz));
+        }
+        let scale = scale.filter(Scale::is_known)?;
+        let cycles = |samples_per_cycle: f64| samples / samples_per_cycle;
+        let known = cycles(scale.samples_per_cycle);
+        let limits = (cycles(scale.upper), cycles(scale.lower));
+        (known.is_finite() && known > 0.0).then_some((known, limits.0, limits.1))
     }
 
     fn samples_at(&self, block: usize, index: usize) -> f64 {

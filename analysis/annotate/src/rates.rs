@@ -20,6 +20,16 @@ pub struct RoundNs {
     pub is_own: bool,
 }
 
+/// Largest standard deviation of the logarithm of a loop's rounds, beside the procedure's other
+/// executions, with which they scale these: cycles are then within a factor of two.
+const ROUNDS_LOG_SD_MAX: f64 = 0.35;
+
+/// Fewest pairs of samples of a loop, and its smallest share of the procedure's samples, with which
+/// its rounds scale the procedure's executions. With fewer, one of some loops of a Rust program was
+/// wrong by a factor of 27.
+const PAIRS_MIN: u64 = 20;
+const SHARE_MIN: f64 = 0.2;
+
 /// Share of a loop's rounds in which a call is seldom enough to take no time worth mentioning.
 const SELDOM: f64 = 0.01;
 
@@ -69,19 +79,21 @@ impl Graph {
         let loops = self.loops.loops().iter().enumerate();
         let timed = loops.filter_map(|(number, one)| {
             let round = self.round_ns(number).filter(|round| round.is_own)?;
-            let rounds = estimate.blocks.get(one.header)?.executions;
+            let rounds = estimate.blocks.get(one.header)?;
             Some((self.loop_samples(number), round, rounds))
         });
-        let (samples, round, rounds) = timed.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
+        let all = self.samples_of(0..self.graph.blocks().len());
+        let sure = timed.filter(|(samples, round, rounds)| {
+            rounds.log_sd <= ROUNDS_LOG_SD_MAX
+                && round.pairs >= PAIRS_MIN
+                && *samples >= SHARE_MIN * all
+        });
+        let (samples, round, rounds) = sure.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
         // Samples, for each cycle of the rounds that the loop made.
-        let scale = |ns: f64| samples / (ns * ghz * rounds);
-        let chance = 2.0 / samples.sqrt();
+        let scale = |ns: f64| samples / (ns * ghz * rounds.executions);
+        let factor = (2.0 * rounds.log_sd).exp() * (1.0 + 2.0 / samples.sqrt());
         let measured = Scale::measured(scale(round.value), ScaleBasis::Rounds)?;
-        Some(Scale {
-            upper: scale(round.low) * (1.0 + chance),
-            lower: scale(round.high) * (1.0 - chance).max(0.0),
-            lower_if_stalled: scale(round.high) * (1.0 - chance).max(0.0),
-            ..measured
-        })
+        let (upper, lower) = (scale(round.low) * factor, scale(round.high) / factor);
+        Some(Scale { upper, lower, lower_if_stalled: lower, ..measured })
     }
 }

@@ -309,7 +309,7 @@ fn steady(edges: &[(Option<&Branch>, EdgeKind)]) -> Option<Steady> {
     let after_other = goes_on(sequence.after.went_on, EdgeKind::NotTaken);
     let (less, more) = (after_jump.min(after_other), after_jump.max(after_other));
     // An outcome that was never seen has no such share: the comparison is false.
-    if less >= more * GOES_ON_MIN { sequence.pooled } else { sequence.steady }
+    sequence.pooled.filter(|_| less >= more * GOES_ON_MIN).or(sequence.steady)
 }
 
 /// The part of `count` observations of a branch that is left with a bias of its odds, as a standard
