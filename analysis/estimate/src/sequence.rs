@@ -53,8 +53,8 @@ pub struct Steady {
 /// within 10 %); a larger one leaves the bias of first branches on Sapphire Rapids.
 const RUNS_BIAS: f64 = 0.2;
 /// Fewest outcomes for each walk with which they are pooled. With fewer, walks mostly end at memory
-/// that was not copied, which is unlike for different data: with 2, eight points fewer of the blocks
-/// of gzip are within 10 %.
+/// that was not copied, which is unlike for different data: with 2, eight points fewer of the
+/// blocks of gzip are within 10 %.
 const POOLED_MIN: f64 = 16.0;
 /// The same where an outcome says nothing of the next. A branch of random data is right to 0.002 on
 /// Sapphire Rapids.
