@@ -82,7 +82,8 @@ cargo xtask TASK
                    [--rounds N]
   bench cfg        control-flow graphs of every procedure that is installed [--quick] [--json]
                    [PATH...]
-  bench why        explanations of every procedure that is installed [--quick] [PATH...]
+  bench why        explanations of every procedure that is installed [--quick] [PATH...];
+                   whether dcpi why names known causes first [--causes [--seconds N]]
   bench faster     how much faster programs become with profiles [--rounds N] [--seconds N]
                    [--again]
   bench perturb loops

@@ -183,8 +183,14 @@ impl Graph {
         self.landed.get(block).and_then(|block| block.get(index)).copied().unwrap_or(0.0)
     }
 
-    /// Share of a conditional branch's outcomes that those before do not tell, at most.
+    /// Share of a conditional branch's outcomes that those before do not tell, at most. None for
+    /// the end of a loop of always as many rounds: the four outcomes before do not tell it, but
+    /// processors look further back.
     fn untold(&self, at: Vaddr) -> Option<f64> {
+        let mut trips = self.estimate.iter().flat_map(|estimate| &estimate.trips);
+        if trips.any(|trips| trips.test == at && trips.constant && !trips.single_test_entries) {
+            return None;
+        }
         let first = self.branches.partition_point(|branch| branch.from < at);
         self.branches.get(first).filter(|branch| branch.from == at)?.sequence?.untold
     }

@@ -9,6 +9,8 @@ use super::costs::{in_digits, word};
 use super::fields::{Address, Approximate};
 use super::quantity::{percent, thousands};
 use super::text;
+use super::why::WhyAlternative;
+use verdict::Certainty;
 
 /// Smallest part of the procedure's samples that a loop needs to be shown in text.
 const SHOWN_MIN: f64 = 0.01;
@@ -57,7 +59,11 @@ pub(super) fn lines(
             format!(", a round takes {value} ns ({low}–{high})")
         });
         let samples = percent(part(row));
-        let line = format!("loop {header:#x}{deep}: {samples} % of samples{time}, {rounds}");
+        let why = row.why.as_ref().map_or(String::new(), |why| {
+            let word = Certainty::of(why.mechanism, why.probability).word();
+            format!("; why: {} [{word}]", why.mechanism)
+        });
+        let line = format!("loop {header:#x}{deep}: {samples} % of samples{time}, {rounds}{why}");
         let test = row.trips.as_ref().map(|test| {
             let TripCount { quantiles, only_exit, single_test_entries, constant, .. } = test;
             let [few, half, most] = quantiles.map(|(low, high)| range(low as f64, high as f64));
@@ -117,6 +123,9 @@ crate::fields! {
         pub samples: f64 as Approximate, "samples";
         /// ns of one round, calls included, by pairs of samples; `null`: not known
         pub round_ns: Option<RoundNs>;
+        /// what takes its time beyond the best case, as `dcpi why` says; `null`: too few samples,
+        /// or told of the loops in it
+        pub why: Option<WhyAlternative>;
         /// rounds for one entry; `null`: not known
         pub rounds: Option<f64> as Option<Approximate>;
         /// confidence in the rounds

@@ -84,7 +84,7 @@ crate::fields! {
         pub unit (maybe): Option<&'static str>;
     }
 
-    /// Another mechanism that may take the time.
+    /// A mechanism that may take the time.
     #[derive(Clone, Debug)]
     pub struct WhyAlternative {
         class: &'static str = |it| it.mechanism.class().name();

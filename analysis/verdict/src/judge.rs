@@ -21,6 +21,8 @@ pub struct Verdict {
     pub alternatives: Vec<(Mechanism, f64)>,
 }
 
+/// Fewest samples of a region that is judged.
+pub const SAMPLES_MIN: u64 = 20;
 /// A round that takes at most so many times its limit runs at the limit: tables of latencies and
 /// the time of a round are as sure as that.
 const AT_LIMIT: f64 = 1.3;

@@ -18,7 +18,7 @@ mod names;
 mod region;
 
 pub use hardware::{Hardware, Level};
-pub use judge::{Verdict, judge};
+pub use judge::{SAMPLES_MIN, Verdict, judge};
 pub use mechanism::{Certainty, Class, Mechanism};
 pub use names::{of_kernel, of_runtime};
 pub use region::{Instruction, Kind, Region, Sketch};

@@ -37,6 +37,7 @@ macro_rules! named {
 
 mod beside;
 mod branches;
+mod causes;
 mod cfg;
 mod costs;
 mod db;

@@ -1,8 +1,9 @@
 //! `bench why`: time of explanations, of samples in every procedure that is installed
 //! (`analysis/dcpi/tests/cli/everything.rs`), and of procedures of growing size
-//! (`analysis/stalls/examples/growth.rs`). With PATHs, of the files there alone.
+//! (`analysis/stalls/examples/growth.rs`). With PATHs, of the files there alone. With `--causes`,
+//! how often `dcpi why` is right instead (`causes.rs`).
 
-use super::{parted, refuse_others};
+use super::{causes, parted, refuse_others};
 use crate::process::{command, output, succeeds};
 use crate::{Outcome, packages};
 
@@ -11,6 +12,10 @@ use crate::{Outcome, packages};
 const FEW: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3"];
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    if let Some((_, options)) = arguments.split_first().filter(|(first, _)| **first == "--causes") {
+        refuse_others("why --causes", options, &[], &["--seconds"])?;
+        return Ok(if causes::run(options)? { Outcome::Clean } else { Outcome::Problems });
+    }
     let (paths, flags) = parted(arguments);
     refuse_others("why", &flags, &["--quick"], &[])?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED))?;

@@ -156,7 +156,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         machine: model,
         scale: explained.scale,
         sums: explained.sums.clone(),
-        loops: loops(&graph),
+        loops: loops(&graph, &explained, &args.on.hardware(&samples, machine.core_ghz)?),
         blocks: blocks(&graph, &explained, event, args.confidence),
         edges: edges(&graph, machine.branch_bias(), args.confidence),
         problems,

@@ -236,16 +236,19 @@ pub(super) struct Finder<'a> {
     samples: &'a Samples,
     confidence: Confidence,
     /// The model of the processor, or why there is none: an assumed model is of no use here.
-    machine: Result<(Machine, Model), String>,
+    machine: Result<(Machine, Model, Hardware), String>,
 }
 
 impl<'a> Finder<'a> {
     pub(super) fn new(samples: &'a Samples, machine: &OnMachine, confidence: Confidence) -> Self {
         let unknown = "the database does not name the processor; name it with --machine";
-        let machine = machine.model(samples, None).map_err(|error| error.to_string());
-        let machine = machine.and_then(|(machine, model)| match model.assumed {
-            true => Err(unknown.to_owned()),
-            false => Ok((machine, model)),
+        let found = machine.model(samples, None).map_err(|error| error.to_string());
+        let machine = found.and_then(|(machine_model, model)| {
+            let hardware = machine.hardware(samples, machine_model.core_ghz);
+            match hardware.map_err(|error| error.to_string()) {
+                _ if model.assumed => Err(unknown.to_owned()),
+                hardware => hardware.map(|hardware| (machine_model, model, hardware)),
+            }
         });
         Self { samples, confidence, machine }
     }
@@ -281,7 +284,7 @@ impl<'a> Finder<'a> {
     ) -> Result<Costs, String> {
         self.can(image, procedure)?;
         let (event, skid) = self.samples.time().map_err(|error| error.to_string())?;
-        let (machine, model) = self.machine.as_ref().map_err(Clone::clone)?;
+        let (machine, model, hardware) = self.machine.as_ref().map_err(Clone::clone)?;
         if surveyed.isa() != machine.isa {
             let name = machine.name;
             return Err(format!(
@@ -296,6 +299,7 @@ impl<'a> Finder<'a> {
             return Err(NOT_ESTIMATED.to_owned());
         };
         let blocks = calc::blocks(&graph, &explained, event, self.confidence);
-        Ok(Costs::of(blocks, loops(&graph), *model, explained.scale, explained.sums.samples))
+        let loops = loops(&graph, &explained, hardware);
+        Ok(Costs::of(blocks, loops, *model, explained.scale, explained.sums.samples))
     }
 }

@@ -2,12 +2,14 @@
 
 use code::cfg::To;
 use estimate::Confidence;
+use stalls::Explained;
+use verdict::{Hardware, SAMPLES_MIN, judge};
 
 use annotate::graphs::Graph;
-use report::{LoopRow, RoundNs};
+use report::{LoopRow, RoundNs, WhyAlternative};
 
 /// The loops that took samples or were seen to go round, those with the most samples first.
-pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
+pub(super) fn loops(graph: &Graph, explained: &Explained, hardware: &Hardware) -> Vec<LoopRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
     let (cfg, loops) = (&graph.graph, &graph.loops);
     let row = |one: &code::cfg::Loop| {
@@ -56,6 +58,15 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
             RoundNs { value, low, high, pairs }
         };
         row.round_ns = graph.round_ns(number).map(told);
+    }
+    for piece in graph.pieces(explained, hardware.ghz) {
+        let is_judged = piece.region.is_loop && piece.region.samples >= SAMPLES_MIN as f64;
+        let row = rows.iter_mut().find(|row| row.header == piece.begin && is_judged);
+        row.into_iter().for_each(|row| {
+            let verdict = judge(&piece.region, hardware);
+            let (mechanism, probability) = (verdict.mechanism, verdict.probability);
+            row.why = Some(WhyAlternative { mechanism, probability });
+        });
     }
     for trips in &estimate.trips {
         let Some(row) = rows.get_mut(trips.loop_number) else { continue };

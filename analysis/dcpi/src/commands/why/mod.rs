@@ -13,7 +13,7 @@ use clap::builder::NonEmptyStringValueParser;
 use code::isa::Syntax;
 use image::{ImageId, Vaddr};
 use stats::{Confidence, Share, wilson};
-use verdict::{Evidence, Hardware, Mechanism, Verdict, judge};
+use verdict::{Evidence, Hardware, Mechanism, SAMPLES_MIN, Verdict, judge};
 
 use super::Ideal;
 use super::Outcome;
@@ -72,8 +72,6 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 /// Share of the time that a finding needs at least.
 const SHARE_MIN: f64 = 0.01;
-/// Fewest samples of a procedure that is judged, and of a finding.
-const SAMPLES_MIN: u64 = 20;
 /// Bytes of hot code of an image that are judged as a whole, if no loop takes a fifth of the time.
 const SPREAD_BYTES: usize = 32 << 10;
 
