@@ -10,7 +10,7 @@ use std::process::Command;
 #[must_use]
 pub fn dcpi(db: &Path, subcommand: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("dcpi"));
-    command.arg(subcommand).arg("--db").arg(db).args(arguments);
+    command.env("DCPI_VERBOSE", "1").arg(subcommand).arg("--db").arg(db).args(arguments);
     command
 }
 

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
+use clap::builder::{
+    FalseyValueParser, NonEmptyStringValueParser, OsStringValueParser, TypedValueParser,
+};
 use clap::{Args, FromArgMatches, ValueEnum};
 use code::isa::Syntax;
 use compare::{Comparison, Renamed};
@@ -473,6 +475,10 @@ pub struct Output {
     /// JSON and CSV always have full names
     #[arg(long, visible_alias = "wide")]
     pub full_names: bool,
+    /// All lines of the head and all notes: where samples are from, how they were taken, what is
+    /// missing
+    #[arg(long, short = 'v', env = "DCPI_VERBOSE", value_parser = FalseyValueParser::new())]
+    pub verbose: bool,
 }
 
 /// Formats of a report.

@@ -17,7 +17,7 @@ const COLUMNS: usize = 120;
 const MIN_COLUMNS: usize = 40;
 
 /// How texts on the standard output look.
-pub fn style(full_names: bool) -> Style {
+pub fn style(full_names: bool, verbose: bool) -> Style {
     let asked = std::env::var("COLUMNS").ok();
     let size =
         || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
@@ -26,6 +26,7 @@ pub fn style(full_names: bool) -> Style {
         full_names,
         wrap: io::stdout().is_terminal(),
         colour: has_colour(),
+        verbose,
     }
 }
 

@@ -425,7 +425,8 @@ mod tests {
 
     #[test]
     fn it_says_first_whether_the_correction_holds() {
-        let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+        let style =
+            Style { columns: 100, full_names: false, wrap: false, colour: false, verbose: true };
         let text = |report: &CorrectionReport| {
             let mut out = Vec::new();
             report.text(&style, &mut out).unwrap();
@@ -463,7 +464,8 @@ mod tests {
 
     #[test]
     fn runs_without_events_are_told_and_whether_costs_are_theirs() {
-        let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+        let style =
+            Style { columns: 100, full_names: false, wrap: false, colour: false, verbose: true };
         let factor = Range { low: 1.05, value: 1.125, high: 1.2 };
         let of = |says: InSituSays| {
             let in_situ = Some(InSituCosts { runs: 6, factor, says });

@@ -29,6 +29,7 @@ pub mod fields;
 mod fields_page;
 pub mod flame;
 pub mod flow;
+mod heads;
 mod hottest;
 pub mod html;
 mod images;

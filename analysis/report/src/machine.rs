@@ -470,7 +470,8 @@ mod tests {
 
     fn text(report: &MachineReport) -> String {
         let mut out = Vec::new();
-        let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+        let style =
+            Style { columns: 100, full_names: false, wrap: false, colour: false, verbose: true };
         report.text(&style, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }

@@ -405,7 +405,8 @@ mod tests {
     }
 
     fn text(report: &PerturbReport) -> String {
-        let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+        let style =
+            Style { columns: 100, full_names: false, wrap: false, colour: false, verbose: true };
         let mut out = Vec::new();
         report.text(&style, &mut out).unwrap();
         String::from_utf8(out).unwrap()

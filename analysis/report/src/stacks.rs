@@ -9,7 +9,7 @@ use super::fields::{Address, Fraction, Shown, Whole};
 use super::json::{Head, Only};
 use super::quantity::{counted, nanoseconds, percent, plain, thousands};
 use super::table::Table;
-use super::text::{head, selection};
+use super::text::{detail, head, selection};
 use super::{EventColumn, ImageName, Selection, Style};
 use query::problem::INLINED;
 use query::scope::ScopeChoice;
@@ -110,17 +110,17 @@ impl OfStacks {
             let calls = counted(*stacks, "call");
             head(style, out, "event", &format!("{name}: {total}, {calls}, counted exactly"))?;
             let how = "the time of a procedure is divided among its callers by their calls";
-            head(style, out, "", how)?;
+            detail(style, out, how)?;
             return self.only(style, out);
         }
         let (stacks, whole) = (counted(*stacks, "stack"), percent(*whole));
         head(style, out, "event", &format!("{name}: {total}, {stacks}, {whole} % of them whole"))?;
         if *sampled {
             let how = "samples tell how long a procedure took, and stacks who called it";
-            head(style, out, "", how)?;
+            detail(style, out, how)?;
         }
         if let Some(lent) = lent_callers(*lent) {
-            head(style, out, "", &lent)?;
+            detail(style, out, &lent)?;
         }
         self.only(style, out)
     }

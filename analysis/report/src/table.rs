@@ -28,6 +28,8 @@ pub struct Style {
     pub wrap: bool,
     /// For a terminal that shows colours.
     pub colour: bool,
+    /// All lines of heads and all notes, also those that change nothing of what to do next.
+    pub verbose: bool,
 }
 
 /// From this share of samples on a row is hot, or warm.
@@ -425,7 +427,8 @@ pub(super) fn difference(name: &str, others: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    const STYLE: Style = Style { columns: 120, full_names: false, wrap: false, colour: false };
+    const STYLE: Style =
+        Style { columns: 120, full_names: false, wrap: false, colour: false, verbose: true };
 
     fn styled(table: &Table, style: &Style) -> String {
         let mut out = Vec::new();

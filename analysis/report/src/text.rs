@@ -3,17 +3,15 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use profiledb::EpochMeta;
-
-use super::coverage::{missed, part_of_time};
-use super::landed::{LANDED, landed};
-use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
+use super::heads::recorded;
+pub(super) use super::heads::{detail, event_head, head, line, note, selection, some_of};
+pub(super) use super::landed::{LANDED, landed};
+use super::quantity::{bytes, counted, duration, percent, plain, thousands};
 use super::stacks::{inclusive_cells, inclusive_titles, inlined_tail, nouns, stacks_only};
-use super::table::{Cell, Colour, Table, width};
-use super::timeline::covered;
+use super::table::{Cell, Colour, Table};
 use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
-    Row, Selection, Style, duration_s, escape,
+    Row, Style, duration_s, escape,
 };
 use query::load::sum;
 use query::problem::Problem;
@@ -21,19 +19,20 @@ use stats::Share;
 use stats::tally::Tally;
 
 /// Names of hosts, labels or images in one line.
-const NAMED: usize = 5;
-/// Width of the first word of a line of the head.
-const HEAD: usize = 10;
+pub(super) const NAMED: usize = 5;
 /// Smallest share of samples, of any event, for which a note explains a reason for unresolved
 /// samples.
 const MEANING_SHARE: f64 = 0.001;
 
 pub(super) fn prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    prof_head(report, style, out)?;
+    match style.verbose {
+        true => prof_head(report, style, out)?,
+        false => brief_head(report, style, out)?,
+    }
     writeln!(out)?;
     prof_table(report, style).write(style, out)?;
-    let notes = prof_notes(report);
-    if !notes.is_empty() {
+    let notes = prof_notes(report, style.verbose);
+    if style.verbose && !notes.is_empty() {
         writeln!(out)?;
     }
     notes.iter().try_for_each(|line| note(style, out, line))
@@ -42,7 +41,8 @@ pub(super) fn prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> i
 /// The lines of the head, each with a word in its first 12 characters.
 pub(super) fn head_lines(report: &ProfReport) -> Vec<String> {
     let mut head = Vec::new();
-    let whole = Style { columns: usize::MAX, full_names: false, colour: false, wrap: false };
+    let whole =
+        Style { columns: usize::MAX, full_names: false, colour: false, wrap: false, verbose: true };
     // Writing to memory cannot fail.
     let _ = prof_head(report, &whole, &mut head);
     String::from_utf8_lossy(&head).lines().map(str::to_owned).collect()
@@ -50,138 +50,28 @@ pub(super) fn head_lines(report: &ProfReport) -> Vec<String> {
 
 /// The notes below the table, each in a line.
 pub(super) fn note_lines(report: &ProfReport) -> Vec<String> {
-    prof_notes(report).iter().map(|line| escape(line).into_owned()).collect()
+    prof_notes(report, true).iter().map(|line| escape(line).into_owned()).collect()
 }
 
-pub(super) fn head(style: &Style, out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
-    line(style, out, HEAD + 2, &format!("{word:HEAD$}  {}", escape(says)))
-}
-
-/// Indentation of the second and later lines of a note on a terminal, in columns.
-const NOTE: usize = 4;
-
-/// A note below a table.
-pub(super) fn note(style: &Style, out: &mut dyn Write, says: &str) -> io::Result<()> {
-    line(style, out, NOTE, &escape(says))
-}
-
-/// A line of text. A terminal wraps a line that is wider than the terminal, and indents all but its
-/// first part. Files and pipes get the whole line, since programs search for its words.
-pub(super) fn line(
-    style: &Style,
-    out: &mut dyn Write,
-    indent: usize,
-    text: &str,
-) -> io::Result<()> {
-    if !style.wrap {
-        return writeln!(out, "{text}");
-    }
-    let (mut rest, mut before, mut least) = (text, 0, indent);
-    loop {
-        let room = style.columns.saturating_sub(before);
-        let mut breaks = rest
-            .match_indices(' ')
-            .map(|(at, _)| at)
-            .filter(|at| width(rest.get(..*at).unwrap_or_default()) >= least);
-        let first = breaks.clone().next();
-        let fitting = breaks.rfind(|at| width(rest.get(..*at).unwrap_or_default()) <= room);
-        let (shown, left) = match fitting.or(first).filter(|_| width(rest) > room) {
-            Some(at) => rest.split_at(at),
-            None => (rest, ""),
+/// The head of a profile in one line, and another where samples were chosen.
+fn brief_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let counts = report.events.iter().map(|column| {
+        let idle = match column.idle > 0 && !report.with_idle {
+            true => format!(" ({} % more idle)", percent(ratio(column.idle, column.event.total()))),
+            false => String::new(),
         };
-        writeln!(out, "{:before$}{}", "", shown.trim_end())?;
-        if left.trim().is_empty() {
-            return Ok(());
-        }
-        (rest, before, least) = (left.trim_start(), indent, 1);
+        let event = &column.event;
+        stacks_only(column).unwrap_or_else(|| {
+            let nouns = counted(column.counted.samples, event.noun());
+            format!("{nouns} of {}{idle}", event.name)
+        })
+    });
+    let counts = counts.collect::<Vec<_>>().join(", ");
+    line(style, out, 2, &escape(&format!("{counts}; {}", recorded(&report.selection))))?;
+    match report.whose.is_all() {
+        true => Ok(()),
+        false => line(style, out, 2, &escape(&format!("only samples {}", report.whose.shown()))),
     }
-}
-
-pub(super) fn selection(
-    selection: &Selection,
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    head(style, out, "database", &selection.db)?;
-    let hosts = selection.hosts();
-    head(style, out, if hosts.len() == 1 { "host" } else { "hosts" }, &some_of(&hosts))?;
-    match selection.epochs.as_slice() {
-        [epoch] => head(style, out, "epoch", &format!("{}: {}", epoch.epoch, span(epoch)))?,
-        several => head(style, out, "epochs", &together(several))?,
-    }
-    covered(selection).map_or(Ok(()), |time| head(style, out, "time", &time))?;
-    let mut labels: Vec<&str> =
-        selection.epochs.iter().filter_map(|epoch| epoch.label.as_deref()).collect();
-    labels.sort_unstable();
-    labels.dedup();
-    match labels.as_slice() {
-        [] => Ok(()),
-        [label] => head(style, out, "label", label),
-        labels => head(style, out, "labels", &some_of(labels)),
-    }
-}
-
-/// `3: a, b, c`, or the one.
-pub(super) fn some_of(names: &[&str]) -> String {
-    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match names.len() {
-        1 => shown,
-        n if n > NAMED => format!("{n}: {shown} and {} more", n - NAMED),
-        n => format!("{n}: {shown}"),
-    }
-}
-
-fn span(epoch: &EpochMeta) -> String {
-    let (start, lasted) = (moment(epoch.started_unix_s), duration_s(epoch));
-    let end = moment(epoch.started_unix_s.saturating_add(lasted));
-    // The database does not record whether a daemon still adds to the epoch.
-    let last = if epoch.ended_unix_s.is_none() { " (last merge)" } else { "" };
-    format!("{start} to {end} UTC{last}, {}", duration(lasted))
-}
-
-fn together(epochs: &[EpochMeta]) -> String {
-    let start = epochs.iter().map(|epoch| epoch.started_unix_s).min().unwrap_or(0);
-    let end = epochs
-        .iter()
-        .map(|epoch| epoch.started_unix_s.saturating_add(duration_s(epoch)))
-        .max()
-        .unwrap_or(0);
-    let lasted = duration(sum(epochs.iter().map(duration_s)));
-    format!("{}: {} to {} UTC, {lasted} in sum", epochs.len(), moment(start), moment(end))
-}
-
-/// An event's samples and period, and its notes.
-pub(super) fn event_head(
-    column: &EventColumn,
-    with_idle: bool,
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let event = &column.event;
-    if let Some(says) = stacks_only(column) {
-        return head(style, out, "event", &says);
-    }
-    let every = || format!("one every {}", period(event.period, &event.unit));
-    let how = if event.is_exact() { "counted exactly".to_owned() } else { every() };
-    let mut says = format!("{}: {}, {how}", event.name, counted(event.total(), event.noun()));
-    if column.idle > 0 && !with_idle {
-        let of_all = ratio(column.idle, event.total());
-        says.push_str(&format!(
-            "; {} % idle, left out below (--idle includes them)",
-            percent(of_all)
-        ));
-    }
-    head(style, out, "event", &says)?;
-    if let Some(part) = part_of_time(column) {
-        head(style, out, "", &part)?;
-    }
-    if let Some(missed) = missed(&event.ledger) {
-        head(style, out, "", &format!("note: {missed}"))?;
-    }
-    for note in &event.notes {
-        head(style, out, "", &format!("note: {note}"))?;
-    }
-    Ok(())
 }
 
 fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -347,7 +237,10 @@ pub(super) fn no_samples(problems: &[Problem]) -> Vec<String> {
     lines
 }
 
-fn prof_notes(report: &ProfReport) -> Vec<String> {
+/// Smallest share of lost samples, and of those without a name, that is worth a note without `-v`.
+const NOTED_SHARE: f64 = 0.05;
+
+fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
     let is_empty = report.rows.is_empty() && report.omitted.rows == 0;
     let mut notes = if is_empty { no_samples(&report.problems) } else { Vec::new() };
     if report.omitted.rows > 0 {
@@ -362,22 +255,27 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
         let (of, share) = (of.unwrap_or_default(), percent(report.omitted.share));
         notes.push(format!("{rows} with {share} % of the {of} (-n 0 shows all)"));
     }
-    notes.extend(
-        report.unresolved_reasons().into_iter().filter_map(|reason| meaning(report, reason)),
-    );
-    notes.extend(report.events.iter().filter_map(|column| lost(report, column)));
-    let more = problems(report).into_iter().filter(|line| !notes.contains(line));
+    let least = if verbose { MEANING_SHARE } else { NOTED_SHARE };
+    let reasons = report.unresolved_reasons().into_iter();
+    notes.extend(reasons.filter_map(|reason| meaning(report, reason, least)));
+    let is_noted = |column: &&EventColumn| {
+        verbose || ratio(column.event.lost(), column.event.ledger.taken) >= NOTED_SHARE
+    };
+    let noted = report.events.iter().filter(is_noted);
+    notes.extend(noted.filter_map(|column| lost(report, column)));
+    let more = problems(report, if verbose { 0.0 } else { NOTED_SHARE })
+        .into_iter()
+        .filter(|line| !notes.contains(line));
     let more: Vec<String> = more.collect();
     notes.extend(more);
     notes
 }
 
 /// The meaning of a reason for unresolved samples, if its share of samples is large enough.
-fn meaning(report: &ProfReport, reason: &str) -> Option<String> {
+fn meaning(report: &ProfReport, reason: &str, least: f64) -> Option<String> {
     let shares = report.events.iter().flat_map(|column| &column.unresolved);
-    let matters = |(known, _, share): &(String, Tally, Share)| {
-        known == reason && share.value >= MEANING_SHARE
-    };
+    let matters =
+        |(known, _, share): &(String, Tally, Share)| known == reason && share.value >= least;
     let text = model::meaning(reason).filter(|_| shares.clone().any(matters))?;
     Some(format!("{}: {text}", reason.replace('_', " ")))
 }
@@ -405,7 +303,7 @@ fn lost(report: &ProfReport, column: &EventColumn) -> Option<String> {
 }
 
 /// Serious problems, each in a line, and images without names in one line for each next step.
-fn problems(report: &ProfReport) -> Vec<String> {
+fn problems(report: &ProfReport, least: f64) -> Vec<String> {
     let all = report.events.get(report.sort).map_or(0, |column| column.counted.samples);
     let samples = |counts: &[u64]| counts.get(report.sort).copied().unwrap_or(0);
     let mut lines = Vec::new();
@@ -427,9 +325,18 @@ fn problems(report: &ProfReport) -> Vec<String> {
             Problem::FromCodeStore { image, counts, why, .. } => {
                 kept.push((samples(counts), format!("{image} ({})", why.short())));
             }
-            problem => push_new(&mut lines, problem_line(problem)),
+            problem if problem.is_serious() || least == 0.0 => {
+                push_new(&mut lines, problem_line(problem))
+            }
+            _ => {}
         }
     }
+    let worth = |images: Vec<(u64, String)>| {
+        let samples = sum(images.iter().map(|(samples, _)| *samples));
+        if ratio(samples, all) < least { Vec::new() } else { images }
+    };
+    // Names from the code that dcpid kept are right: a reader has nothing to do.
+    let kept = if least > 0.0 { Vec::new() } else { kept };
     lines.extend(group(
         kept,
         all,
@@ -437,11 +344,11 @@ fn problems(report: &ProfReport) -> Vec<String> {
         "see dcpid --code-store",
     ));
     let what = "have no procedure";
-    lines.extend(group(nameless, all, what, "--format json has the reasons"));
+    lines.extend(group(worth(nameless), all, what, "--format json has the reasons"));
     let what = "are in procedures without a name";
-    lines.extend(group(stripped, all, what, "install debug symbols, see --debug-root"));
+    lines.extend(group(worth(stripped), all, what, "install debug symbols, see --debug-root"));
     lines.extend(group(
-        without_lines,
+        worth(without_lines),
         all,
         "have no source lines",
         "install debug symbols, see --debug-root",

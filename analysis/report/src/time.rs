@@ -502,7 +502,13 @@ mod tests {
             notes: Vec::new(),
         };
         let text = |report: TimeReport| {
-            let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+            let style = Style {
+                columns: 100,
+                full_names: false,
+                wrap: false,
+                colour: false,
+                verbose: true,
+            };
             let mut out = Vec::new();
             report.text(&style, &mut out).unwrap();
             String::from_utf8(out).unwrap()

@@ -321,7 +321,13 @@ mod tests {
             let mut rows = (0..50).map(row).collect();
             let shown = ShownRows::of(&mut rows, asked);
             let report = TraceReport { rows, shown, ..TraceReport::default() };
-            let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+            let style = Style {
+                columns: 100,
+                full_names: false,
+                wrap: false,
+                colour: false,
+                verbose: true,
+            };
             let (mut text, mut csv) = (Vec::new(), Vec::new());
             report.text(&style, &mut text).unwrap();
             report.csv(&mut csv).unwrap();

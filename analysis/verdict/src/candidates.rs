@@ -34,6 +34,8 @@ const FORWARDED: (f64, f64) = (1.0, 12.0);
 const ASSIST: (f64, f64) = (40.0, 400.0);
 /// Cycles of a line that another core has modified: 50 ns to 300 ns.
 const FOREIGN_LINE: (f64, f64) = (40.0, 1500.0);
+/// Share of a loop's samples at an arithmetic instruction that its throughput does not explain.
+const SHOWN_MIN: f64 = 0.8;
 /// Fewest accesses that were seen of an instruction that is judged by them.
 const SEEN_MIN: u64 = 20;
 /// Share of accesses above which they are said to cost.
@@ -503,13 +505,27 @@ fn assists(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
         one.loads && span.is_none_or(|span| hardware.level_of(span).is_none_or(|at| at.number > 2))
     });
     let times: f64 = arithmetic.iter().map(|one| one.times).sum();
-    let text = format!("`{}` at {:#x} takes many times its latency", one.text, one.address);
+    let limit: f64 = region.instructions.iter().map(|one| one.best_cycles * one.times).sum();
+    // Operations that nothing holds up share their loop's samples with it; one of a chain waits for
+    // the one before.
+    let waiting = waiting_share(one, region);
+    let is_shown =
+        region.is_loop && !far && waiting >= SHOWN_MIN && one.best_cycles * one.times < 0.5 * limit;
+    let text = if is_shown {
+        let percent = 100.0 * waiting;
+        format!(
+            "{percent:.0} % of the loop's samples are at `{}` at {:#x} and just behind",
+            one.text, one.address
+        )
+    } else {
+        format!("`{}` at {:#x} takes many times its latency", one.text, one.address)
+    };
     found.push(Candidate {
         mechanism: Mechanism::Assist,
         cycles: (ASSIST.0 * one.times, ASSIST.1 * times),
         strength: if far { 0.4 } else { 0.85 },
         at: Some(one.address),
-        shown: 0.0,
+        shown: if is_shown { waiting } else { 0.0 },
         evidence: vec![Evidence { kind: "code", text, value: None, unit: None }],
     });
 }

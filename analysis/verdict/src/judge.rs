@@ -94,7 +94,8 @@ fn fit(candidate: &Candidate, region: &Region, limit: f64) -> f64 {
     let (low, high) = candidate.cycles;
     let Some((cycles, ..)) = region.round_cycles else {
         if candidate.mechanism == Mechanism::Assist {
-            return 0.0; // nothing but the time tells it
+            // Nothing but the time tells it, or where the samples are.
+            return candidate.strength * SHOWN * candidate.shown;
         }
         // Where no time was measured, the mechanism is as likely as its usual cost is large beside
         // the limit, or as many samples lie where an instruction would wait for it.

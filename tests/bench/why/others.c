@@ -92,8 +92,10 @@ NOINLINE static void transpose_once(void)
 
 static void transpose(void)
 {
-	while (goes_on())
+	while (goes_on()) {
 		transpose_once();
+		sink += to[5][7];
+	}
 }
 
 NOINLINE static void add_scaled(double *to, const double *from, double factor, long count)
@@ -121,9 +123,7 @@ NOINLINE static double polynomial_of(const double *factors, int count, double x)
 
 static void polynomial(void)
 {
-	double factors[256], sum = 0;
-	for (int i = 0; i < 256; i++)
-		factors[i] = 1.0 / (i + 1);
+	double factors[256] = {1.0, 0.5, 0.25}, sum = 0;
 	while (goes_on())
 		for (int i = 0; i < 20000; i++)
 			sum += polynomial_of(factors, 256, 0.3 + i * 1e-6);

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         on: args.on.clone(),
         confidence: stats::Confidence::default(),
         chosen: args.chosen.clone(),
-        output: Output { format: Format::Text, full_names: false },
+        output: Output { format: Format::Text, full_names: false, verbose: false },
     };
     let form = args.form.map_or_else(|| form(&args.file), Ok)?;
     let samples = calc.chosen.question(std::slice::from_ref(&calc.subject.image))?.samples()?;

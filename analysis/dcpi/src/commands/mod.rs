@@ -208,7 +208,7 @@ fn write(
 ) -> Result<Outcome, AnalysisError> {
     let mut aside = Vec::new();
     match output.format {
-        Format::Text => report.text(&terminal::style(output.full_names), out)?,
+        Format::Text => report.text(&terminal::style(output.full_names, output.verbose), out)?,
         Format::Json => {
             serde_json::to_writer_pretty(report::Spelt(&mut *out), &versioned(report))
                 .map_err(AnalysisError::Json)?;

@@ -212,7 +212,8 @@ fn the_environment_names_a_database() {
 fn classic_names_are_programs() {
     let db = with_typical();
     let mut classic = Command::new(env!("CARGO_BIN_EXE_dcpi"));
-    let output = classic.arg0("dcpiprof").args(["-i", "--db"]).arg(db.root()).output().unwrap();
+    let classic = classic.arg0("dcpiprof").env("DCPI_VERBOSE", "1");
+    let output = classic.args(["-i", "--db"]).arg(db.root()).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), shown(&db, "prof -i"));
 }
 

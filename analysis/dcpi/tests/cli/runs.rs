@@ -4,10 +4,10 @@ use std::process::{Command, Output};
 
 use crate::database::Db;
 
-/// The program, in an environment that names no database.
+/// The program, in an environment that names no database and asks for all notes.
 pub fn dcpi() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dcpi"));
-    command.env_remove("DCPIDB").env_remove("COLUMNS");
+    command.env_remove("DCPIDB").env_remove("COLUMNS").env("DCPI_VERBOSE", "1");
     command
 }
 

@@ -237,7 +237,7 @@ fn report(args: &Why, mut samples: Samples) -> Result<WhyReport, AnalysisError> 
     findings.retain(|found| found.share.value >= SHARE_MIN);
     findings.sort_by(|a, b| {
         let by = |of: fn(&WhyFinding) -> f64| of(b).total_cmp(&of(a));
-        by(|found| found.gain.value).then(by(|found| found.share.value))
+        by(worthwhile).then(by(|found| found.share.value))
     });
     let unexplained = unexplained(&findings, total);
     let omitted = findings.split_off(args.max.of(findings.len())).len();
@@ -253,6 +253,14 @@ fn report(args: &Why, mut samples: Samples) -> Result<WhyReport, AnalysisError> 
         omitted,
         problems: once(problems),
     })
+}
+
+/// Gain below which findings are in the order of their shares: that of a program at its limit is
+/// told before a hundredth of the time in system calls.
+const GAIN_MIN: f64 = 0.03;
+
+fn worthwhile(found: &WhyFinding) -> f64 {
+    if found.gain.value < GAIN_MIN { 0.0 } else { found.gain.value }
 }
 
 /// Share of the time below which findings of one mechanism in one image are one.
