@@ -1,9 +1,8 @@
 //! Flags, each 0, 1 or unknown, and the conditions on them: what processors have in common.
 
 /// Flags of a result. Those of x86-64: CF, PF, ZF, SF, OF and DF; compilers' code never tests AF.
-/// Those of 64-bit Arm: N is [`Self::SIGN`], Z is [`Self::ZERO`], V is [`Self::OVERFLOW`], and
-/// [`Self::CARRY`] is what C is not, so that it is the borrow of a difference as on x86-64, and
-/// conditions are the same on both.
+/// Those of 64-bit Arm: N is the sign, Z is zero, V is the overflow; the carry is what C is not, so
+/// that it is the borrow of a difference as on x86-64, and conditions are the same on both.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
     value: u8,

@@ -2,13 +2,17 @@
 //! each instruction, of programs that compilers write and of instructions of every kind with chance
 //! values.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::Path;
 use std::process::{ChildStderr, Command, Stdio};
 
-use code::interpret::{Bits, CodeView as _, InstructionSet, STEPS_MAX, Step, Stop, Walker, Window};
+use code::interpret::{
+    Bits, CodeView as _, InstructionSet, LINE_BYTES, Line, MemoryAccess, STEPS_MAX, Slot, Step,
+    Stop, Walk, Walker, Window,
+};
 use code::isa::aarch64::{Aarch64, REGISTERS, State};
 use code::isa::{Isa, Syntax};
 use fastrand::Rng;
@@ -18,6 +22,8 @@ use crate::view::{Files, View};
 
 /// Of so many instructions, one begins a walk.
 const WALKS_ONE_IN: usize = 40;
+/// Instructions of a walk whose lines of memory are known.
+const LINES_OF: usize = 200;
 /// Groups of chance instructions, and instructions of each.
 const GROUPS: u32 = 5000;
 const OF_GROUP: u32 = 5;
@@ -66,6 +72,42 @@ impl Iterator for Moments {
     }
 }
 
+/// Lines of memory all of whose bytes were stored while the program was watched.
+#[derive(Default)]
+struct Shadow {
+    /// Bytes, and a bit for each that is known.
+    lines: HashMap<u64, ([u8; LINE_BYTES], u64)>,
+    /// What the kernel does not write to.
+    own: Range<u64>,
+}
+
+impl Shadow {
+    fn known(&self, address: u64) -> Option<Line> {
+        let address = address - address % LINE_BYTES as u64;
+        let (bytes, known) = self.lines.get(&address)?;
+        (*known == u64::MAX).then_some(Line { address: Vaddr(address), bytes: *bytes })
+    }
+
+    /// What an instruction has stored, by a walk over it.
+    fn store(&mut self, access: MemoryAccess, walk: &mut Walk<'_, '_, Aarch64, View>) {
+        for address in (access.address..).take(access.bytes.into()) {
+            let byte = address % LINE_BYTES as u64;
+            let line = self.lines.entry(address - byte).or_insert(([0; LINE_BYTES], 0));
+            line.1 &= !(1 << byte);
+            if let Some(value) = walk.load(Vaddr(address), 1, Slot::Data).get() {
+                line.0[byte as usize] = value as u8;
+                line.1 |= 1 << byte;
+            }
+        }
+    }
+
+    /// The kernel may have written anywhere else.
+    fn forget(&mut self) {
+        let own = self.own.clone();
+        self.lines.retain(|address, _| own.contains(address));
+    }
+}
+
 /// What was compared.
 #[derive(Default)]
 struct Held {
@@ -74,7 +116,8 @@ struct Held {
     /// Instructions of walks, and branches among them.
     steps: u64,
     edges: u64,
-    /// Instructions after which a register or flag that they write is not known.
+    /// Loads of which all was known.
+    loads: u64,
     stops: BTreeMap<Stop, u64>,
     wrong: Vec<String>,
 }
@@ -86,11 +129,12 @@ impl Held {
         walker: &mut Walker<Aarch64>,
         view: &mut View,
         moments: &VecDeque<Moment>,
-        (state, steps_max): (State, usize),
+        (state, steps_max, lines): (State, usize, &[Line]),
         fault: u64,
     ) {
         let begin = Vaddr(moments[0].pc);
-        let mut walk = walker.begin(begin, state, Window::default(), view);
+        let window = Window { lines, ..Window::default() };
+        let mut walk = walker.begin(begin, state, window, view);
         for (before, after) in moments.iter().zip(moments.iter().skip(1)).take(steps_max) {
             let step = walk.step();
             if let Step::Stop(stop) = step {
@@ -115,11 +159,7 @@ impl Held {
 }
 
 fn told(view: &mut View, before: &Moment, after: &Moment, at: Vaddr, state: &State) -> String {
-    let mut word = [0; 4];
-    if let Some(place) = view.place(Vaddr(before.pc)) {
-        let offset = place.offset.0 + before.pc - place.begin.0;
-        view.bytes(place.image, image::ImageOffset(offset), &mut word);
-    }
+    let word = access(view, before).map_or(0, |(word, _)| word).to_le_bytes();
     let line = Isa::Aarch64.disassemble(&word, Vaddr(before.pc), Syntax::Att).remove(0).text;
     let mut text = format!("{:#x} {:08x} `{line}`:", before.pc, u32::from_le_bytes(word));
     if at.0 != after.pc {
@@ -144,12 +184,77 @@ fn partly(mut state: State, random: &mut Rng) -> State {
     state
 }
 
+/// The word of the instruction at a moment, and its access to memory.
+fn access(view: &mut View, moment: &Moment) -> Option<(u32, Option<MemoryAccess>)> {
+    let place = view.place(Vaddr(moment.pc))?;
+    let mut word = [0; 4];
+    let offset = place.offset.0 + moment.pc - place.begin.0;
+    view.bytes(place.image, image::ImageOffset(offset), &mut word);
+    let state = Aarch64::sampled(&moment.registers, moment.nzcv);
+    let access = Aarch64::decode(&mut (), &word)
+        .and_then(|instruction| Aarch64::access(&instruction, moment.pc, &state));
+    Some((u32::from_le_bytes(word), access))
+}
+
+/// The lines that the instructions of some moments access, as far as they are known at the first.
+fn lines<'a>(
+    shadow: &Shadow,
+    view: &mut View,
+    moments: impl Iterator<Item = &'a Moment>,
+) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for moment in moments {
+        let Some((_, Some(MemoryAccess { address, bytes, .. }))) = access(view, moment) else {
+            continue;
+        };
+        for address in [address, address.wrapping_add(u64::from(bytes) - 1)] {
+            let line = shadow.known(address);
+            let is_new = |new: &Line| lines.iter().all(|line: &Line| line.address != new.address);
+            let line = line.filter(is_new);
+            lines.extend(line);
+        }
+    }
+    lines
+}
+
+/// What the program's memory has after the first moment; whether that was a load that is known.
+fn execute(
+    shadow: &mut Shadow,
+    walker: &mut Walker<Aarch64>,
+    view: &mut View,
+    moment: &Moment,
+    lines: &[Line],
+) -> bool {
+    let Some((word, access)) = access(view, moment) else {
+        shadow.forget();
+        return false;
+    };
+    let stores = Isa::Aarch64.work(&word.to_le_bytes()).is_some_and(|work| work.stores.is_some());
+    let state = Aarch64::sampled(&moment.registers, moment.nzcv);
+    let window = Window { lines, ..Window::default() };
+    let mut walk = walker.begin(Vaddr(moment.pc), state, window, view);
+    if matches!(walk.step(), Step::Stop(_)) {
+        shadow.forget();
+    }
+    match access {
+        Some(access) if access.writes => shadow.store(access, &mut walk),
+        Some(_) => return walk.state().registers.iter().all(|value| value.get().is_some()),
+        None if stores => shadow.lines.clear(),
+        None => {}
+    }
+    false
+}
+
 /// Compares a program's execution with walks.
 fn hold(program: &Path, instructions: usize) -> Held {
     let symbols = Command::new("aarch64-linux-gnu-nm").arg(program).output().unwrap();
     let symbols = String::from_utf8(symbols.stdout).unwrap();
-    let fault = symbols.lines().find_map(|line| line.strip_suffix(" T faulted"));
-    let fault = fault.map_or(0, |address| u64::from_str_radix(address, 16).unwrap());
+    let symbol = |name: &str| {
+        let line = symbols.lines().find_map(|line| line.strip_suffix(name));
+        line.map_or(0, |address| u64::from_str_radix(address, 16).unwrap())
+    };
+    let (fault, memory) = (symbol(" T faulted"), symbol(" B memory"));
+    let mut shadow = Shadow { own: memory..memory + (1 << 16), ..Shadow::default() };
     let mut qemu = Command::new("qemu-aarch64")
         .args(["-singlestep", "-d", "cpu,nochain"])
         .arg(program)
@@ -172,7 +277,15 @@ fn hold(program: &Path, instructions: usize) -> Held {
         let state = if random.u8(..4) == 0 { partly(known.clone(), &mut random) } else { known };
         let is_walk = random.usize(..WALKS_ONE_IN) == 0;
         let steps = if is_walk { STEPS_MAX } else { 1 };
-        held.walk(&mut walker, &mut view, &moments, (state, steps), fault);
+        let ahead = moments.iter().take(if is_walk { LINES_OF } else { 1 });
+        let lines = lines(&shadow, &mut view, ahead);
+        held.walk(&mut walker, &mut view, &moments, (state, steps, &lines), fault);
+        if moments.get(1).is_some_and(|after| after.pc == fault) {
+            shadow.forget();
+        } else {
+            let is_load = execute(&mut shadow, &mut walker, &mut view, &moments[0], &lines);
+            held.loads += u64::from(is_load);
+        }
         held.walks += u64::from(is_walk);
         held.instructions += 1;
         left -= 1;
@@ -267,9 +380,10 @@ fn walks_go_where_programs_go_on_arm() {
         let mut compiler = Command::new("aarch64-linux-gnu-gcc");
         compiler.args(["-static", "-no-pie", "-o"]).arg(&program).arg(&file).args(options);
         assert!(compiler.status().expect("aarch64-linux-gnu-gcc").success(), "{compiler:?}");
-        let Held { instructions, walks, steps, edges, stops, wrong } = hold(&program, instructions);
+        let Held { instructions, walks, steps, edges, loads, stops, wrong } =
+            hold(&program, instructions);
         println!(
-            "{name}: {instructions} instructions, {walks} walks; compared {steps} steps and {edges} branches; {} wrong; {stops:?}",
+            "{name}: {instructions} instructions, {walks} walks; compared {steps} steps, {edges} branches and {loads} known loads; {} wrong; {stops:?}",
             wrong.len()
         );
         let first = wrong.get(..20).unwrap_or(&wrong);

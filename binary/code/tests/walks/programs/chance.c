@@ -4,7 +4,7 @@
 #include <ucontext.h>
 /* Chance values for registers; those of x20 to x27 point into `memory`. */
 uint64_t table[128];
-static unsigned char memory[1 << 16];
+unsigned char memory[1 << 16];
 static char other_stack[1 << 16];
 extern void chance(void);
 /* The instruction is left out. */
@@ -29,5 +29,7 @@ int main(void)
         uint64_t one = 1ull << (x >> 58), values[] = {x ^ x >> 31, one, one - 1, x >> 57, -one, -1};
         table[i] = i / 8 % 2 ? (uint64_t)memory + sizeof memory / 2 : values[(x >> 40) % 6];
     }
+    for (int i = -1024; i < 1024; i++)
+        memory[(int)sizeof memory / 2 + i] = (unsigned char)((i ^ i >> 3) * 37);
     chance();
 }
