@@ -123,9 +123,10 @@ __attribute__((noinline)) int read_ahead(u32 cpu, u32 index)
 	if (!program)
 		return 0;
 	state->program = *program;
-	for (number = 0; number < SNAPSHOT_REGISTERS - 1; number++)
+	for (number = 0; number < SNAPSHOT_REGISTERS - 2; number++)
 		state->values[number] = snapshot->registers[number];
-	state->values[SNAPSHOT_REGISTERS - 1] = 0;
+	state->values[AHEAD_COUNTER] = snapshot->registers[SNAPSHOT_REGISTERS - 2];
+	state->values[AHEAD_ZERO] = 0;
 	for (number = 0; number < AHEAD_OPERATIONS_MAX; number++) {
 		if (!ahead_step(cpu, index, number))
 			break;

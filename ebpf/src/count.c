@@ -33,7 +33,6 @@ OUT_OF_LINE struct bucket *far_bucket(u32 half_index, u32 place, u32 event)
 	return bpf_map_lookup_elem(&TABLE, &index);
 }
 
-#if defined(ARCH_x86_64)
 /* Takes a snapshot, if this sample of user code is the one. */
 INLINE void count_to_snapshot(struct context *context, u32 cpu, struct cpu_block *block,
 			      struct place place)
@@ -46,10 +45,9 @@ INLINE void count_to_snapshot(struct context *context, u32 cpu, struct cpu_block
 	}
 	every = *(volatile u32 *)&block->snapshot_every;
 	block->snapshot_in = every ? every - 1 : RECHECK_SAMPLES;
-	if (every && context->registers[CS_REGISTER] == USER_CODE_64)
+	if (every && IS_64_BIT(context))
 		take_snapshot(context, cpu, place);
 }
-#endif
 
 /* Takes a call stack, if this sample is the one. */
 INLINE void count_to_stack(struct context *context, u32 cpu, struct cpu_block *block)
@@ -102,10 +100,8 @@ INLINE int take_sample(struct context *context, u64 event)
 	    !TABLE_BUCKETS)
 		bucket = bucket_of(block->table[half], pc, space, event);
 	entry = &bucket->entries[0];
-#if defined(ARCH_x86_64)
 	if (event == 0 && SNAPSHOTS && LIKELY((s64)pc >= 0))
 		count_to_snapshot(context, cpu, block, place);
-#endif
 	if (event == 0 && STACKS)
 		count_to_stack(context, cpu, block);
 	if (LIKELY(entry->key == key && entry->space == space)) {
@@ -151,7 +147,6 @@ INLINE int take_sample(struct context *context, u64 event)
 		return take_sample(context, n); \
 	}
 
-#if defined(ARCH_x86_64)
 /* An interrupt of a burst: a snapshot without a sample. A return of 1 lets perf count the
  * interrupt, after so many of which the event ends; since nothing is mapped it writes no record. */
 SECTION("perf_event")
@@ -160,11 +155,10 @@ int sample_burst(struct context *context)
 	u64 pc = context->registers[PC_REGISTER];
 	u32 cpu = bpf_get_smp_processor_id();
 
-	if (SNAPSHOTS && (s64)pc >= 0 && context->registers[CS_REGISTER] == USER_CODE_64)
+	if (SNAPSHOTS && (s64)pc >= 0 && IS_64_BIT(context))
 		take_snapshot(context, cpu, place_of(pc, 0));
 	return 1;
 }
-#endif
 
 SAMPLER(0)
 SAMPLER(1)

@@ -71,14 +71,18 @@ enum {
 	CS_REGISTER = 17,
 	REGISTERS = 21, /* flags, sp and ss follow cs */
 };
-enum { USER_CODE_64 = 0x33 }; /* __USER_CS, arch/x86/include/asm/segment.h */
+/* Whether user code is 64-bit code: __USER_CS, arch/x86/include/asm/segment.h. */
+#define IS_64_BIT(context) ((context)->registers[CS_REGISTER] == 0x33)
 #elif defined(ARCH_aarch64)
 enum {
 	FIRST_ARGUMENT = 0, /* x0 */
 	SP_REGISTER = 31,
 	PC_REGISTER = 32,   /* pc: after x0 .. x30 and sp */
-	REGISTERS = 34, /* pstate */
+	FLAGS_REGISTER = 33, /* pstate */
+	REGISTERS = 34,
 };
+/* PSR_MODE32_BIT, arch/arm64/include/uapi/asm/ptrace.h */
+#define IS_64_BIT(context) (((context)->registers[FLAGS_REGISTER] & 0x10) == 0)
 #else
 #error "say -DARCH_x86_64 or -DARCH_aarch64"
 #endif

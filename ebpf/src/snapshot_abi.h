@@ -6,9 +6,14 @@
 
 #include "abi.h"
 
+/* General registers, the program counter, and the flags. */
+#if defined(ARCH_aarch64)
+enum { SNAPSHOT_REGISTERS = 34 };
+#else
+enum { SNAPSHOT_REGISTERS = 18 };
+#endif
 enum {
 	SNAPSHOTS_PER_CPU = 64,
-	SNAPSHOT_REGISTERS = 18,
 	STACK_BYTES = 256,
 	LINES_MAX = 16,
 	LINE_BYTES = 64,
@@ -43,8 +48,10 @@ struct snapshot_ring {
 enum {
 	AHEAD_MAX = 2048,
 	AHEAD_OPERATIONS_MAX = 46,
-	AHEAD_VALUES = 64,
-	AHEAD_RESULTS = SNAPSHOT_REGISTERS, /* the first one's number */
+	AHEAD_VALUES = 128,
+	AHEAD_COUNTER = 32, /* numbers of the values after the general registers */
+	AHEAD_ZERO = 33,
+	AHEAD_RESULTS = 34, /* the first one's */
 };
 enum {
 	AHEAD_LINE = 1,
@@ -77,8 +84,8 @@ struct ahead_key {
 	u32 reserved;
 };
 
-/* A program that runs. Values: the registers of the snapshot, without the flags, 0, and the results
- * of the operations. */
+/* A program that runs. Values: the general registers of the snapshot, the program counter, 0, and
+ * the results of the operations. */
 struct ahead_state {
 	struct ahead_key key;
 	u64 word;
@@ -87,12 +94,13 @@ struct ahead_state {
 };
 _Static_assert(AHEAD_RESULTS + AHEAD_OPERATIONS_MAX <= AHEAD_VALUES, "each has a place");
 
-ASSERT_SIZE(snapshot, 1592);
+#define MORE_REGISTERS (8 * (SNAPSHOT_REGISTERS - 18))
+ASSERT_SIZE(snapshot, 1592 + MORE_REGISTERS);
 ASSERT_OFFSET(snapshot, lines, 14);
 ASSERT_OFFSET(snapshot, registers, 40);
-ASSERT_OFFSET(snapshot, stack, 184);
-ASSERT_OFFSET(snapshot, line_addresses, 440);
-ASSERT_OFFSET(snapshot, line_bytes, 568);
+ASSERT_OFFSET(snapshot, stack, 184 + MORE_REGISTERS);
+ASSERT_OFFSET(snapshot, line_addresses, 440 + MORE_REGISTERS);
+ASSERT_OFFSET(snapshot, line_bytes, 568 + MORE_REGISTERS);
 ASSERT_SIZE(snapshot_ring, 128);
 ASSERT_OFFSET(snapshot_ring, taken, 64);
 ASSERT_SIZE(ahead_operation, 8);

@@ -186,7 +186,7 @@ INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_d
 INLINE int is_walkable(const struct stack_record *record)
 {
 #if defined(ARCH_x86_64)
-	return record->registers[CS_REGISTER] == USER_CODE_64;
+	return IS_64_BIT(record);
 #else
 	return has_stack(record->registers);
 #endif

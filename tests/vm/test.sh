@@ -248,6 +248,49 @@ totals() {
 	awk -f /json.awk /count.json >/count || fail "dcpi count: not JSON"
 }
 
+# calc PROCEDURE: executions of a procedure of the program with branches.
+calc() {
+	dcpi calc --db "$db" --format json /bin/branched "$1" >/calc.json 2>/said || fail "calc $1: $(cat /said)"
+	awk -f /json.awk /calc.json >/calc || fail "calc $1: not JSON"
+}
+
+# observed: of the edges out of the block with the most observed ones on both sides, the larger part.
+observed() {
+	awk -F '\t' '
+		{ split($1, part, ".") }
+		part[2] != "edges" { next }
+		part[4] == "from" { from = $2 }
+		part[4] == "observed" { sum[from] += $2; if (!(from in least) || $2 < least[from]) least[from] = $2 }
+		END { for (from in sum) if (least[from] > best && sum[from] > least[from]) { best = least[from]; all = sum[from] }
+			print all ? 1 - best / all : 0 }' /calc
+}
+
+# Registers at samples, interpreted: where a branch goes, how many rounds a loop makes, and how long one takes.
+branches() {
+	start /branches --overhead-budget off --edges 1000 || return
+	workload branched $((2 * SECONDS_OF_CPU))
+	flush "branches"
+	for name in share rounds round_ns; do
+		eval "$name=$(grep '^{' /truth | awk -f /json.awk | awk -v name=".$name" '$1 == name { print $2 }')"
+	done
+	snapshots=$(of status .edges.taken) edges=$(of status .edges.edges)
+	check "snapshots give edges" "$edges edges of $snapshots snapshots, $(of status .edges.fruitful) with some" \
+		"$snapshots > 500 && $edges > 5 * $snapshots"
+	calc sided
+	told=$(observed)
+	check "a branch that memory decides" "goes one way in $told of its executions, the program says $share" \
+		"$told > $share - 0.03 && $told < $share + 0.03"
+	calc always
+	told=$(awk -F '\t' '$1 ~ /^\.loops\.[0-9]+\.test\.rounds$/ { print $2; exit }' /calc)
+	check "rounds of a loop" "$told, the program says $rounds" "${told:-0} / $rounds > 0.87 && ${told:-0} / $rounds < 1.15"
+	low=$(awk -F '\t' '$1 ~ /^\.loops\.[0-9]+\.round_ns\.low$/ { print $2; exit }' /calc)
+	high=$(awk -F '\t' '$1 ~ /^\.loops\.[0-9]+\.round_ns\.high$/ { print $2; exit }' /calc)
+	# An emulated interrupt takes several times what dcpid deducts for one, and the guest's clock has it.
+	check "time of a round" "$low to $high ns, the program says $round_ns" \
+		"${low:-0} > 0 && $round_ns > 0.55 * ${low:-0} && $round_ns < 1.15 * ${high:-0}"
+	quit "branches"
+}
+
 echo "GUEST kernel $(uname -r) $(uname -m)"
 case $(uname -m) in
 x86_64) default=cpu-clock missing=cycles run=two_functions ;;
@@ -283,6 +326,7 @@ fi
 refused $missing
 refused nosuch/event=1/ ": this machine has no PMU 'nosuch'; it has "
 rare
+branches
 
 if [ $default = cycles ]; then
 	# Periods vary by 3 % and are drawn at each drain: many drains make their mean exact.

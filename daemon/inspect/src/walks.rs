@@ -6,10 +6,10 @@ use super::questions::{SampledRegisters, Walk, Walked, WalkedEdge};
 use crate::accesses::{Accesses, Who};
 use crate::ahead;
 use code::interpret::{
-    BranchKind, CounterSample, Edge, Execution, LINE_BYTES, Line, MemoryAccess, Place, Rounds,
-    Walker, Window,
+    BranchKind, CounterSample, Edge, Execution, InstructionSet, LINE_BYTES, Line, MemoryAccess,
+    Place, Rounds, Walker, Window,
 };
-use code::isa::x86_64::{State, X86_64};
+use code::isa::Native;
 use image::{ImageId, ImageOffset, Vaddr};
 use model::{BranchOutcome, BranchRounds, ExecutionTime, Told};
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ const READS_AHEAD_MAX: Duration = Duration::from_millis(20);
 
 /// The interpreter and the files it reads.
 pub struct Walks {
-    walker: Walker<X86_64>,
+    walker: Walker<Native>,
     files: CodeFiles,
     accesses: Accesses,
     /// The accesses of one walk, by image offset.
@@ -105,10 +105,10 @@ impl Walks {
         open: impl Fn() -> Option<File>,
     ) -> Option<Vec<u64>> {
         let text = self.files.get(image, open)?;
-        let [.., rip, _] = sample.registers;
+        let CounterSample { at, .. } = counters(sample)?;
         let place = place(&text, sample);
-        let mut view = View::new(text, place, Vaddr(rip))?;
-        Some(ahead::words(&self.walker.read_ahead(Vaddr(rip), &mut view)))
+        let mut view = View::new(text, place, at)?;
+        Some(ahead::words(&self.walker.read_ahead(at, &mut view)))
     }
 
     /// Tells the times of instructions between two samples of one thread. The last walk was from
@@ -123,7 +123,7 @@ impl Walks {
     ) -> Option<()> {
         let text = self.files.get(image, open)?;
         let place = place(&text, first);
-        let (first_counters, next_counters) = (counters(first), counters(next));
+        let (first_counters, next_counters) = (counters(first)?, counters(next)?);
         let mut view = View::new(text, place, first_counters.at)?;
         let executions = self.walker.executions(first_counters, next_counters, &mut view);
         for Execution { at, is_round, times } in executions {
@@ -151,15 +151,15 @@ impl Walks {
     ) -> Option<bool> {
         let text = self.files.get(image, open)?;
         let place = place(&text, sample);
-        let [registers @ .., rip, rflags] = &sample.registers;
-        let rsp = registers.get(4).copied()?;
+        let CounterSample { at, registers, stack } = counters(sample)?;
+        let flags = sample.registers.last().copied()?;
         let (lines, _) = sample.lines.as_chunks::<LINE_BYTES>();
         let line = |(address, bytes): (&u64, &_)| Line { address: Vaddr(*address), bytes: *bytes };
         let lines: Vec<Line> = sample.line_addresses.iter().zip(lines).map(line).collect();
-        let memory = Window { begin: Vaddr(rsp), bytes: &sample.stack, lines: &lines };
-        let mut view = View::new(text, place, Vaddr(*rip))?;
-        let (edges, _) =
-            self.walker.walk(Vaddr(*rip), State::sampled(*registers, *rflags), memory, &mut view);
+        let memory = Window { lines: &lines, ..stack };
+        let mut view = View::new(text, place, at)?;
+        let state = Native::sampled(registers, flags);
+        let (edges, _) = self.walker.walk(at, state, memory, &mut view);
         let offset = |address: Vaddr| offset(sample, address);
         counted.histories.clear();
         let before = walked.rounds.len();
@@ -185,7 +185,7 @@ impl Walks {
         let accesses = self.walker.accesses().iter();
         self.of_walk.extend(accesses.filter_map(|(at, access)| Some((offset(*at)?, *access))));
         let who = Who { process: sample.process, thread: sample.thread };
-        self.accesses.tell(who, (place.image, rsp), &self.of_walk, |at, access| {
+        self.accesses.tell(who, (place.image, stack.begin.0), &self.of_walk, |at, access| {
             *counted.accesses.entry((at, access.number())).or_default() += 1;
         });
         for Rounds { edge, rounds } in self.walker.rounds() {
@@ -207,11 +207,11 @@ fn offset(sample: &SampledRegisters, address: Vaddr) -> Option<u64> {
 }
 
 /// A sample, for what counts.
-fn counters(sample: &SampledRegisters) -> CounterSample<'_> {
-    let [registers @ .., rip, _] = &sample.registers;
-    let [_, _, _, _, rsp, ..] = registers;
-    let stack = Window { begin: Vaddr(*rsp), bytes: &sample.stack, lines: &[] };
-    CounterSample { at: Vaddr(*rip), registers, stack }
+fn counters(sample: &SampledRegisters) -> Option<CounterSample<'_>> {
+    let [registers @ .., pc, _] = sample.registers.as_slice() else { return None };
+    let sp = registers.get(usize::from(Native::STACK_POINTER))?;
+    let stack = Window { begin: Vaddr(*sp), bytes: &sample.stack, lines: &[] };
+    Some(CounterSample { at: Vaddr(*pc), registers, stack })
 }
 
 /// The piece of code that the sampled process has mapped.

@@ -1,9 +1,11 @@
 //! The rings in which samplers leave snapshots of registers: one writer, the sampler on that CPU,
 //! and one reader, the daemon.
 //!
-//! The sampler writes a snapshot and then increments `written` (x86-64 keeps the order of stores,
-//! Intel SDM volume 3, 9.2.2). The daemon reads the snapshot, wipes it, and then increments
-//! `taken`, which frees the place.
+//! The sampler writes a snapshot and then increments `written`. x86-64 keeps the order of stores
+//! (Intel SDM volume 3, 9.2.2). arm64 need not, and its kernels take an atomic operation of BPF
+//! that would order them since 5.18 only: a snapshot that is read in the nanoseconds in which it is
+//! written may have words that were wiped, 0, and then gives no edge or few. The daemon reads the
+//! snapshot, wipes it, and then increments `taken`, which frees the place.
 
 use super::KernelError;
 use super::mapped::Mapped;

@@ -134,7 +134,7 @@ pub struct Settings {
     #[arg(long, value_name = "P%", allow_hyphen_values = true)]
     pub overhead_budget: Option<String>,
     /// Snapshots of registers a second on each CPU, at most, taken with samples of user code and
-    /// within their part of the budget (x86-64). dcpid computes edges from the snapshots in its
+    /// within their part of the budget. dcpid computes edges from the snapshots in its
     /// memory and keeps nothing else of them. off: none [default: 50]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,

@@ -367,20 +367,12 @@ fn access(settings: &Settings) -> anyhow::Result<Access> {
     Ok(Access { mode, group: settings.control_group.as_ref().map(group).transpose()?, rights })
 }
 
-/// Parses --edges. Registers are interpreted on x86-64 only.
+/// Parses --edges.
 fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
-    let text = match text {
-        Some(text) => text,
-        None if cfg!(target_arch = "x86_64") => "50",
-        None => "off",
-    };
+    let text = text.unwrap_or("50");
     if text == "off" {
         return Ok(None);
     }
-    ensure!(
-        cfg!(target_arch = "x86_64"),
-        "--edges {text}: registers are interpreted on x86-64 only; say off"
-    );
     let rate = text
         .strip_suffix("/s")
         .unwrap_or(text)

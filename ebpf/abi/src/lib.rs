@@ -32,7 +32,7 @@ pub use rules::{
 };
 pub use snapshots::{
     AHEAD_MAX, AHEAD_OPERATIONS_MAX, AheadKey, AheadKind, AheadWords, LINE_BYTES, LINES_MAX,
-    SNAPSHOTS_PER_CPU, STACK_BYTES, Snapshot, SnapshotRing,
+    SNAPSHOT_REGISTERS, SNAPSHOTS_PER_CPU, STACK_BYTES, Snapshot, SnapshotRing,
 };
 pub use stacks::{
     COMM_BYTES, STACK_COPY_BYTES, STACK_DATA_BYTES, STACK_KERNEL_BYTES, STACK_REGISTERS,
@@ -435,6 +435,7 @@ mod tests {
             ("SLOT_BITS", SLOT_BITS as usize),
             ("CLAIMS_MAX", CLAIMS_MAX),
             ("SNAPSHOTS_PER_CPU", SNAPSHOTS_PER_CPU),
+            ("SNAPSHOT_REGISTERS", SNAPSHOT_REGISTERS),
             ("STACK_BYTES", STACK_BYTES),
             ("LINES_MAX", LINES_MAX),
             ("LINE_BYTES", LINE_BYTES),

@@ -13,8 +13,12 @@ pub const LINES_MAX: usize = 16;
 /// Bytes of a line, at a multiple of that.
 pub const LINE_BYTES: usize = 64;
 
+/// Registers in a snapshot, the program counter and the flags last. x86-64: rax, rcx, rdx, rbx,
+/// rsp, rbp, rsi, rdi, r8 to r15, rip, rflags. 64-bit Arm: x0 to x30, sp, pc, pstate.
+pub const SNAPSHOT_REGISTERS: usize = if cfg!(target_arch = "aarch64") { 34 } else { 18 };
+
 /// The registers of user code at a sample of event 0, the top of its stack, and lines of other
-/// memory. x86-64 in 64-bit mode only.
+/// memory. Only of code in 64-bit mode.
 ///
 /// They may hold secrets of the process: the next drain interprets and then wipes them, and nothing
 /// writes them anywhere.
@@ -39,8 +43,8 @@ pub struct Snapshot {
     pub switches: u32,
     /// Fills the word.
     pub reserved: u32,
-    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
-    pub registers: [u64; 18],
+    /// In the order of [`SNAPSHOT_REGISTERS`].
+    pub registers: [u64; SNAPSHOT_REGISTERS],
     /// Bytes from the stack pointer on.
     pub stack: [u8; STACK_BYTES],
     /// Addresses of the lines.
@@ -61,7 +65,7 @@ impl Snapshot {
         process: 0,
         switches: 0,
         reserved: 0,
-        registers: [0; 18],
+        registers: [0; SNAPSHOT_REGISTERS],
         stack: [0; STACK_BYTES],
         line_addresses: [0; LINES_MAX],
         line_bytes: [[0; LINE_BYTES]; LINES_MAX],
@@ -90,8 +94,8 @@ pub const AHEAD_MAX: usize = 2048;
 pub const AHEAD_OPERATIONS_MAX: usize = 46;
 
 /// A program: computes addresses from the registers of a snapshot, and copies the lines there. It
-/// has a value for each register, in the order of [`Snapshot::registers`] without the last, 0, and
-/// the result of each operation.
+/// has a value for each general register, in the order of [`Snapshot::registers`], and from number
+/// 32 on the program counter, 0, and the result of each operation.
 pub type AheadWords = [u64; AHEAD_OPERATIONS_MAX];
 
 /// The place that a program is for: [`Snapshot::key`] and [`Snapshot::space`] of samples there.
@@ -140,9 +144,11 @@ impl AheadKind {
 }
 
 const _: () = {
-    assert!(size_of::<Snapshot>() == 1592);
+    let more = 8 * (SNAPSHOT_REGISTERS - 18);
+    assert!(size_of::<Snapshot>() == 1592 + more);
     assert!(offset_of!(Snapshot, lines) == 14 && offset_of!(Snapshot, registers) == 40);
-    assert!(offset_of!(Snapshot, stack) == 184 && offset_of!(Snapshot, line_addresses) == 440);
-    assert!(offset_of!(Snapshot, line_bytes) == 568);
+    assert!(offset_of!(Snapshot, stack) == 184 + more);
+    assert!(offset_of!(Snapshot, line_addresses) == 440 + more);
+    assert!(offset_of!(Snapshot, line_bytes) == 568 + more);
     assert!(size_of::<SnapshotRing>() == 128 && offset_of!(SnapshotRing, taken) == 64);
 };

@@ -1,5 +1,6 @@
 //! `bench walks`: compares walks from sampled registers with the execution of programs
-//! (`binary/code/tests/walks`), and times them; with `--callgrind`, compares branch probabilities
+//! (`binary/code/tests/walks`), and times them; with `--arm`, of 64-bit Arm with what an emulated
+//! processor does; with `--callgrind`, compares branch probabilities
 //! from samples with exact ones.
 
 use super::{branches, refuse_others};
@@ -13,16 +14,24 @@ const SNAPSHOTS: u64 = 100_000;
 const SNAPSHOTS_QUICK: u64 = 5_000;
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
-    refuse_others("walks", arguments, &["--quick", "--callgrind"], &[])?;
+    refuse_others("walks", arguments, &["--quick", "--callgrind", "--arm"], &[])?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED))?;
     let quick = arguments.contains(&"--quick");
     let clean = if arguments.contains(&"--callgrind") {
         branches::run(if quick { SNAPSHOTS_QUICK } else { SNAPSHOTS })?
     } else {
+        let is_arm = arguments.contains(&"--arm");
+        if is_arm {
+            packages::ensure(&packages::ARM)?;
+        }
         let mut cargo =
             command("cargo test --release --package code --test walks -- --ignored --nocapture");
         cargo
-            .arg("walks_go_where_many_programs_go")
+            .arg(if is_arm {
+                "walks_go_where_programs_go_on_arm"
+            } else {
+                "walks_go_where_many_programs_go"
+            })
             .env("WALKS_STATES", if quick { STATES_QUICK } else { STATES });
         succeeds(&mut cargo)?
     };

@@ -11,8 +11,11 @@ use std::process::Command;
 /// Of ours.
 pub const OURS: [&str; 4] = ["dcpid", "dcpictl", "dcpilabel", "dcpi"];
 /// In C: name and source.
-pub const WORKLOADS: [(&str, &str); 2] =
-    [("two_functions", "tests/workloads/two_functions.c"), ("counted", "tests/vm/counted.c")];
+pub const WORKLOADS: [(&str, &str); 3] = [
+    ("two_functions", "tests/workloads/two_functions.c"),
+    ("counted", "tests/vm/counted.c"),
+    ("branched", "tests/vm/branched.c"),
+];
 
 /// Debian's own Rust, since it comes with a standard library for arm64 that it was built with, and
 /// a linker for arm64.

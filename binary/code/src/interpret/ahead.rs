@@ -27,18 +27,19 @@ const LINE: i64 = super::LINE_BYTES as i64;
 /// Most operations of a program.
 pub const OPERATIONS_MAX: usize = 46;
 
-/// The place of a value for a program: the registers at the sample in the order of instructions,
-/// [`Slot::COUNTER`], [`Slot::ZERO`], and the results of operations, in their order.
+/// The place of a value for a program: the registers at the sample in the order of instructions, of
+/// which there may be fewer than 32; [`Slot::COUNTER`], [`Slot::ZERO`], and the results of
+/// operations, in their order.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Slot(pub u8);
 
 impl Slot {
     /// The address of the sampled instruction.
-    pub const COUNTER: Self = Self(16);
+    pub const COUNTER: Self = Self(32);
     /// Zero.
-    pub const ZERO: Self = Self(17);
+    pub const ZERO: Self = Self(33);
     /// The result of the first operation.
-    pub const FIRST: Self = Self(18);
+    pub const FIRST: Self = Self(34);
 }
 
 /// An operation of a program.

@@ -20,17 +20,21 @@ pub struct MemoryAccess {
 /// An instruction set, as far as the interpreter needs it.
 pub trait InstructionSet {
     /// Registers and flags, as far as they are known.
-    type State: fmt::Debug;
+    type State: Clone + fmt::Debug;
     /// A decoded instruction, without its address: it is kept and used again at other addresses.
     type Instruction: Copy + fmt::Debug;
     /// Working memory of the decoder.
     type Decoder: Default + fmt::Debug;
     /// Bytes of the longest instruction, at most 16.
     const LEN_MAX: usize;
-    /// General registers, at most 16.
+    /// General registers, at most 32, the stack pointer among them.
     const REGISTERS: usize;
     /// The number of the stack pointer.
     const STACK_POINTER: u8;
+
+    /// The state at a sample: the general registers, in the order of their numbers, and the
+    /// register that has the flags. Registers that are missing are unknown.
+    fn sampled(registers: &[u64], flags: u64) -> Self::State;
 
     /// Decodes the instruction that `bytes` begin with; None when they begin with none.
     fn decode(decoder: &mut Self::Decoder, bytes: &[u8]) -> Option<Self::Instruction>;
@@ -49,8 +53,8 @@ pub trait InstructionSet {
     ) -> Step;
 
     /// The memory operand that the instruction at `at` reads or writes in a state; None where it
-    /// has none, or its address is not known. What pushes, calls and string instructions use
-    /// without naming it is not told.
+    /// has none, or its address is not known. What pushes, calls, string instructions and those of
+    /// vectors of a size that is not known use is not told.
     fn access(
         instruction: &Self::Instruction,
         at: u64,

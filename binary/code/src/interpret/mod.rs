@@ -8,12 +8,13 @@
 //! registers can be read.
 //!
 //! **Nothing is guessed**: what may have changed, or is not modelled, is unknown, and where
-//! something unknown decides, the walk ends. Four assumptions are made, which only broken programs
+//! something unknown decides, the walk ends. Five assumptions are made, which only broken programs
 //! violate:
 //! - return addresses and registers put aside are not changed through pointers ([`Slot::Saved`]);
 //! - the guard word of a stack frame is what it was ([the comparison](crate::isa) of it is true);
 //! - no other thread, signal handler or debugger changes this thread's stack, or the code,
 //!   meanwhile;
+//! - on 64-bit Arm, signatures of pointers to code are right, and code is below 2^48;
 //! - what the image says is constant is (see [`CodeView::constant`]).
 
 mod ahead;

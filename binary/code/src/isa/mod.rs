@@ -4,11 +4,21 @@ use std::fmt;
 
 use image::Vaddr;
 
-mod aarch64;
+pub mod aarch64;
+mod arithmetic;
+mod compared;
+mod flags;
 pub(crate) mod flow;
 pub(crate) mod leads;
 pub mod work;
 pub mod x86_64;
+
+/// The instruction set of the processor that this program runs on, for the interpreter.
+#[cfg(target_arch = "aarch64")]
+pub type Native = aarch64::Aarch64;
+/// The instruction set of the processor that this program runs on, for the interpreter.
+#[cfg(not(target_arch = "aarch64"))]
+pub type Native = x86_64::X86_64;
 
 /// An instruction set whose code is decoded.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -46,6 +46,7 @@ pub fn copied(
     mut memory: impl FnMut(u64, usize) -> Option<Vec<u8>>,
 ) -> Vec<Line> {
     let mut values: Vec<u64> = general(registers).into();
+    values.resize(usize::from(AheadSlot::COUNTER.0), 0);
     values.extend([registers.rip, 0]);
     let mut lines: Vec<Line> = Vec::new();
     for operation in program {

@@ -3,8 +3,9 @@
 //! `WALKS_FUZZ=100000000 cargo test --release -p code --test walks hostile` goes on for longer.
 
 use code::interpret::{
-    Bits, CodeView, OPERATIONS_MAX, Place, STEPS_MAX, Step, Stop, Walker, Window,
+    Bits, CodeView, InstructionSet, OPERATIONS_MAX, Place, STEPS_MAX, Step, Stop, Walker, Window,
 };
+use code::isa::aarch64::Aarch64;
 use code::isa::x86_64::{Flags, State, X86_64};
 use fastrand::Rng;
 use image::{ImageOffset, Layout, Vaddr};
@@ -91,10 +92,10 @@ fn own_code() -> Vec<u8> {
 }
 
 /// Walks from `at`, and says how long it was.
-fn walk(
-    walker: &mut Walker<X86_64>,
+fn walk<I: InstructionSet>(
+    walker: &mut Walker<I>,
     at: u64,
-    state: State,
+    state: I::State,
     window: Window<'_>,
     view: &mut Liar<'_>,
 ) -> usize {
@@ -113,17 +114,37 @@ fn walk(
 
 #[test]
 fn whatever_the_bytes_are_a_walk_ends() {
+    walks_end::<X86_64>(&own_code(), state);
+    // Words of all groups; loads, stores, branches and arithmetic more often.
+    let mut random = Rng::with_seed(4);
+    let heads = [0x1000_0000, 0x3860_4800, 0x5400_0000, 0x7100_0000, 0x8b20_8800, 0xa9bf_7bfd];
+    let word = |_| match random.u8(..8) {
+        0 => random.u32(..),
+        1 => 0x17ff_fff0 | random.u32(..16),
+        _ => heads[random.usize(..heads.len())] ^ random.u32(..) & 0x000f_fcff,
+    };
+    let words: Vec<u8> = (0..1 << 16).map(word).flat_map(u32::to_le_bytes).collect();
+    walks_end::<Aarch64>(&words, |random, near| {
+        let registers: [u64; 32] = std::array::from_fn(|_| match random.u8(0..4) {
+            0 => random.u64(..),
+            1 => random.u64(0..100),
+            _ => near.wrapping_add(random.u64(0..600)),
+        });
+        Aarch64::sampled(&registers[..random.usize(20..=32)], random.u64(..))
+    });
+}
+
+fn walks_end<I: InstructionSet>(own: &[u8], state: impl Fn(&mut Rng, u64) -> I::State) {
     let rounds: u64 =
         std::env::var("WALKS_FUZZ").map_or(60_000, |rounds| rounds.parse().expect("a number"));
-    let own = own_code();
     let mut random = Rng::with_seed(rounds);
     let mut long = 0;
     let (mut steps, mut ahead) = (0, 0);
-    let mut walker = Walker::<X86_64>::new(256);
+    let mut walker = Walker::<I>::new(256);
     for round in 0..rounds {
         let len = random.usize(1..400);
         // Real code entered anywhere, with and without damage; and chance.
-        let from = random.usize(0..own.len() - len);
+        let from = random.usize(0..own.len() - len) & !3;
         let mut code = own[from..from + len].to_vec();
         match round % 4 {
             0 => code.fill_with(|| random.u8(..)),

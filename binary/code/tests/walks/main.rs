@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod ahead;
 #[cfg(test)]
+mod arm;
+#[cfg(test)]
 mod compare;
 #[cfg(test)]
 mod hostile;

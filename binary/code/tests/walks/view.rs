@@ -62,6 +62,18 @@ impl Files {
         View { mapped, all: self.all.clone() }
     }
 
+    /// A program that is where its file says.
+    pub fn of_program(&mut self, path: &str) -> Option<View> {
+        let file = self.file(path).1?;
+        let code = file.layout.segments().iter().find(|segment| segment.executable)?;
+        let offset = code.offset.0 & !4095;
+        let begin = code.vaddr.0 - (code.offset.0 - offset);
+        let end = code.vaddr.0 + code.file_size_bytes;
+        let line = format!("{begin:x}-{end:x} r-xp {offset:x} 00:00 0 {path}");
+        let mapped = self.mapping(&line)?;
+        Some(View { mapped: vec![mapped], all: self.all.clone() })
+    }
+
     fn mapping(&mut self, line: &str) -> Option<Mapped> {
         let mut words = line.split_whitespace();
         let (range, mode, offset) = (words.next()?, words.next()?, words.next()?);

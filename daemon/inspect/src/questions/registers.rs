@@ -23,8 +23,8 @@ pub struct SampledRegisters {
     pub range: (u64, u64),
     /// File offset that the first byte shows.
     pub file_offset: u64,
-    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
-    pub registers: [u64; 18],
+    /// In the order of [`abi::SNAPSHOT_REGISTERS`].
+    pub registers: Vec<u64>,
     /// Bytes from the stack pointer on.
     #[serde(with = "super::raw")]
     pub stack: Vec<u8>,

@@ -321,7 +321,7 @@ fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
         walk.samples.push(SampledRegisters {
             range: sampled.range,
             file_offset: sampled.file_offset,
-            registers: snapshot.registers,
+            registers: snapshot.registers.to_vec(),
             stack: stack.to_vec(),
             line_addresses: addresses.to_vec(),
             lines: bytes.as_flattened().to_vec(),
@@ -405,7 +405,7 @@ struct Sampled {
 /// left out.
 fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Option<Sampled> {
     let entry = Entry { key: snapshot.key, space: snapshot.space, count: 1 };
-    let rip = *snapshot.registers.get(16)?;
+    let [.., pc, _] = snapshot.registers;
     let (mapping, at) = match entry.whose() {
         Space::Kernel | Space::KernelScope(_) | Space::Foreign => return None,
         Space::Process { pid, generation } => {
@@ -424,7 +424,7 @@ fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Opti
     if image.kind != ImageKind::File || left_out.contain(&image) {
         return None;
     }
-    let begin = rip.wrapping_sub(entry.pc().checked_sub(mapping.start)?);
+    let begin = pc.wrapping_sub(entry.pc().checked_sub(mapping.start)?);
     let end = begin.checked_add(mapping.end - mapping.start)?;
     let file = mapping.file.at(at);
     Some(Sampled { image, file, range: (begin, end), file_offset: mapping.file_offset })

@@ -235,9 +235,8 @@ fn sampling(
     for event in args.events.iter().chain(&own) {
         command.args(["--event", event]);
     }
-    // Ten times dcpid's default: a recording is short. Other processors have no snapshots, and
-    // dcpid says so if they are asked for.
-    let edges = args.edges.as_deref().or(cfg!(target_arch = "x86_64").then_some("500"));
+    // Ten times dcpid's default: a recording is short.
+    let edges = args.edges.as_deref().or(Some("500"));
     for (flag, value) in [
         ("--edges", edges),
         ("--stacks", args.stacks.as_deref()),

@@ -62,8 +62,7 @@ fn record(args: &Truth, db: &Path, times: &Path) -> Result<(), AnalysisError> {
     );
     let mut record = Command::new(own);
     record.args(["record", "-n", "1", "--overhead-budget", "off", "-o"]).arg(db);
-    let edges = args.edges.as_deref().or(cfg!(target_arch = "x86_64").then_some("4000"));
-    record.args(edges.map(|rate| ["--edges", rate]).into_iter().flatten());
+    record.args(["--edges", args.edges.as_deref().unwrap_or("4000")]);
     record.args(["--", "sh", "-c", &again]).arg(times).args(&args.command).stderr(Stdio::piped());
     let recorded = record.stdin(Stdio::null()).stdout(Stdio::null()).output();
     match recorded {

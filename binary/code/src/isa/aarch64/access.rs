@@ -16,13 +16,13 @@ impl<M: ReadOnly> Step<'_, M> {
             (1, true) => self.by_several(),
             (2, _) => self.pair(),
             (_, true) => {
-                let (size, offset) = (self.size_of_one(), i64::from(word.bits(10, 12)));
+                let (size, offset) = (self.word.size_of_one(), i64::from(word.bits(10, 12)));
                 let spot = self.displaced(word.register(5), offset * i64::from(size));
                 self.one(spot, size);
             }
             (_, false) if word.bit(21) => match word.bits(10, 2) {
                 2 => {
-                    let size = self.size_of_one();
+                    let size = self.word.size_of_one();
                     let spot = self.indexed(size);
                     self.one(spot, size);
                 }
@@ -40,18 +40,12 @@ impl<M: ReadOnly> Step<'_, M> {
                 let (writes_back, after) = (word.bit(10), word.bits(10, 2) == 1);
                 let moved = self.displaced(base, offset);
                 let spot = if after { self.displaced(base, 0) } else { moved };
-                self.one(spot, self.size_of_one());
+                self.one(spot, self.word.size_of_one());
                 if writes_back {
                     self.write_back(base, moved);
                 }
             }
         }
-    }
-
-    /// Bytes that a load or store of one register moves.
-    fn size_of_one(&self) -> u8 {
-        let word = self.word;
-        if word.bit(26) && word.bit(23) { 16 } else { 1 << word.bits(30, 2) }
     }
 
     /// Loads or stores one register.

@@ -43,6 +43,11 @@ impl Word {
         if self.bit(31) { 8 } else { 4 }
     }
 
+    /// Bytes that a load or store of one register moves.
+    pub(super) fn size_of_one(self) -> u8 {
+        if self.bit(26) && self.bit(23) { 16 } else { 1 << self.bits(30, 2) }
+    }
+
     /// The result of `adr` and `adrp` at the address `at` (C6.2.10, C6.2.11).
     pub(super) fn page_relative(self, at: u64) -> Option<u64> {
         let distance = self.signed(5, 19) << 2 | i64::from(self.bits(29, 2));

@@ -7,16 +7,24 @@
 //! for good, and an instruction of an extension that no decoder knows yet still ends no block.
 
 mod access;
+mod ahead;
+mod decode;
+mod execute;
 mod fields;
 mod forms;
+mod operations;
 mod order;
 mod reach;
 mod text;
 mod track;
 mod vectors;
+#[cfg(test)]
+mod walks;
 mod work;
 
+pub use super::flags::Flags;
 pub(in crate::isa) use forms::{form_name, forms};
+pub use operations::Instruction;
 pub(in crate::isa) use order::{order, stub};
 pub(in crate::isa) use text::disassemble;
 pub(in crate::isa) use track::Tracker;
@@ -25,6 +33,159 @@ pub(in crate::isa) use work::work;
 /// Bytes of every instruction. Instructions are at multiples of 4, or the processor traps (DDI
 /// 0487, C1.2 and D1.4.5).
 pub(in crate::isa) const LEN: u8 = 4;
+
+use super::compared::Compared;
+use crate::interpret::{
+    Ahead, Bits, CodeView, Comparison, InstructionSet, Memory, MemoryAccess, Relation, Step, Way,
+    mask,
+};
+use operations::{Op, Place, STACK, ZERO};
+
+/// General registers and the stack pointer.
+pub const REGISTERS: usize = 32;
+
+/// A64.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Aarch64;
+
+/// Registers and flags of a thread, as far as they are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// x0 to x30, and the stack pointer.
+    pub registers: [Bits; REGISTERS],
+    /// The flags.
+    pub flags: Flags,
+    /// The comparison that set the flags.
+    compared: Option<Compared>,
+}
+
+/// Each flag and its bit in NZCV and PSTATE (DDI 0487, C5.2.10).
+const IN_NZCV: [(u8, u32); 4] =
+    [(Flags::OVERFLOW, 28), (Flags::CARRY, 29), (Flags::ZERO, 30), (Flags::SIGN, 31)];
+/// The bit of C, which [`Flags`] has inverted.
+const C: u64 = 1 << 29;
+
+impl Flags {
+    /// All flags known, from NZCV or PSTATE.
+    pub fn of_nzcv(nzcv: u64) -> Self {
+        Self::known(nzcv ^ C, &IN_NZCV)
+    }
+
+    /// Whether NZCV may have this value.
+    pub fn may_be_nzcv(self, nzcv: u64) -> bool {
+        let mut known = Self::of_nzcv(nzcv);
+        // Not a flag of this processor.
+        known.set(Self::PARITY, self.get(Self::PARITY));
+        self.may_be_those(known)
+    }
+}
+
+impl State {
+    /// Whether the processor may be in that state: no known bit differs.
+    pub fn may_be(&self, registers: &[u64; REGISTERS], nzcv: u64) -> bool {
+        self.registers.iter().zip(registers).all(|(known, value)| known.may_be(*value))
+            && self.flags.may_be_nzcv(nzcv)
+    }
+
+    fn get(&self, number: u8) -> Bits {
+        if number == ZERO {
+            return Bits::ZERO;
+        }
+        self.registers.get(usize::from(number)).copied().unwrap_or(Bits::UNKNOWN)
+    }
+
+    /// Writes to the zero register are lost.
+    fn set(&mut self, number: u8, value: Bits) {
+        self.registers.get_mut(usize::from(number)).into_iter().for_each(|to| *to = value);
+    }
+}
+
+impl InstructionSet for Aarch64 {
+    type State = State;
+    type Instruction = Instruction;
+    type Decoder = ();
+    const LEN_MAX: usize = LEN as usize;
+    const REGISTERS: usize = REGISTERS;
+    const STACK_POINTER: u8 = STACK;
+
+    fn sampled(registers: &[u64], pstate: u64) -> State {
+        let register = |number: usize| registers.get(number).copied().map(Bits::known);
+        State {
+            registers: std::array::from_fn(|number| register(number).unwrap_or(Bits::UNKNOWN)),
+            flags: Flags::of_nzcv(pstate),
+            compared: None,
+        }
+    }
+
+    fn decode((): &mut (), bytes: &[u8]) -> Option<Instruction> {
+        Instruction::decode(bytes)
+    }
+
+    fn len(_: &Instruction) -> usize {
+        LEN.into()
+    }
+
+    fn execute(
+        instruction: &Instruction,
+        at: u64,
+        state: &mut State,
+        memory: &mut Memory<'_>,
+        view: &mut impl CodeView,
+    ) -> Step {
+        execute::Machine { instruction, at, state, memory, view }.execute()
+    }
+
+    fn access(instruction: &Instruction, at: u64, state: &State) -> Option<MemoryAccess> {
+        let (reads, writes) = match instruction.op {
+            Op::Load { .. } => (true, false),
+            Op::Store { .. } | Op::StoreVector => (false, true),
+            Op::Other(effects) => (effects.loads, effects.stores),
+            _ => return None,
+        };
+        let bytes = Some(instruction.memory_bytes).filter(|bytes| *bytes > 0)?;
+        let address = address(instruction, at, state).get()?;
+        Some(MemoryAccess { address, bytes: bytes.into(), reads, writes })
+    }
+
+    fn decided(instruction: &Instruction, state: &State) -> Option<Comparison> {
+        let (register, bytes, relation) = match instruction.op {
+            Op::Branch(condition, _) => return state.compared?.asked(condition.test),
+            Op::BranchIfZero { register, .. } => (register, instruction.bytes, Relation::Equal),
+            // The sign.
+            Op::BranchIfBit { register, bit: bit @ (31 | 63), .. } => {
+                (register, (bit / 8 + 1) as u8, Relation::Less)
+            }
+            _ => return None,
+        };
+        let left = state.get(register).low(bytes).get()? & mask(bytes);
+        Some(Comparison { left, right: 0, bytes, relation })
+    }
+
+    fn look_ahead(
+        instruction: &Instruction,
+        at: u64,
+        ahead: &mut Ahead,
+        view: &mut impl CodeView,
+    ) -> Way {
+        ahead::Reader { instruction, at, ahead, view }.execute()
+    }
+}
+
+/// The address of an instruction's memory operand.
+fn address(instruction: &Instruction, at: u64, state: &State) -> Bits {
+    let address = match instruction.place {
+        Place::None => Bits::UNKNOWN,
+        Place::Relative(distance) => Bits::known(at.wrapping_add_signed(distance)),
+        Place::At { base, distance, .. } => {
+            state.get(base).plus(Bits::known(distance.cast_unsigned()))
+        }
+        Place::Indexed { base, index, bytes, signed, by } => {
+            let index = execute::extended(state.get(index), bytes, signed);
+            state.get(base).plus(index.left(by))
+        }
+    };
+    address.sign_extended(execute::ADDRESS_WITHOUT_TAG)
+}
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use super::fields::{Word, ZERO};
 use super::forms::Kind;
+use super::operations::Effects;
 use super::{LEN, order};
 use crate::isa::flow::Flow;
 use crate::isa::work::{Form, Registers, Work};
@@ -37,6 +38,30 @@ pub(in crate::isa) fn work(bytes: &[u8]) -> Option<Work> {
     }
     asked.work.reads = asked.work.reads.or(asked.work.addresses);
     Some(asked.work)
+}
+
+/// What an instruction writes of which nothing else is known; rather too much.
+pub(super) fn written(word: Word) -> Effects {
+    let work = work(&word.0.to_le_bytes()).unwrap_or_default();
+    let Registers(all) = work.writes;
+    let mut registers = all as u32 & !(FLAGS as u32);
+    if all & 1 << SHARED != 0 {
+        registers |= 3 << SHARED;
+    }
+    let (mut flags, group) = (all & FLAGS != 0, word.bits(25, 4));
+    if matches!(group, 0b1000 | 0b1001 | 0b0101 | 0b1101) {
+        // Instructions on tags and checked pointers may write the stack pointer and flags.
+        registers |= 1 << word.register(0);
+        flags |= word.bit(29);
+    }
+    // `fjcvtzs` says whether it was exact.
+    flags |= word.is(0xffff_fc00, 0x1e7e_0000);
+    Effects { registers, flags, loads: work.loads.is_some(), stores: work.stores.is_some() }
+}
+
+/// The constant that a load or store of vectors adds to its base register.
+pub(super) fn moved(word: Word) -> Option<i64> {
+    work(&word.0.to_le_bytes())?.adds.map(|(_, by)| by)
 }
 
 /// The demands of an instruction, as far as they are known.

@@ -3,8 +3,9 @@
 
 use image::Vaddr;
 
-use super::decode::{Effects, Instruction, Op, Operand, Place, Shift};
+use super::decode::{Effects, Instruction, Op, Operand, Place};
 use crate::interpret::{Ahead, CodeView, Operation, Value, Way};
+use crate::isa::arithmetic::Shift;
 
 const RAX: u8 = 0;
 const RCX: u8 = 1;

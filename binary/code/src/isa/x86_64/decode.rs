@@ -6,7 +6,9 @@ use iced_x86::{
     InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
-use super::flags::{Condition, Flags, Test};
+use super::flags::Flags;
+use crate::isa::arithmetic::Shift;
+use crate::isa::flags::{Condition, Test};
 
 /// Bytes of the longest instruction (Intel SDM volume 2, 2.3.11).
 pub(super) const LEN_MAX: usize = 15;
@@ -84,15 +86,6 @@ pub(super) enum Op {
     Return,
     /// The walk ends here.
     Stop,
-}
-
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shift {
-    Left,
-    Right,
-    RightSigned,
-    RotateLeft,
-    RotateRight,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

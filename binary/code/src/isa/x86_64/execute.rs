@@ -2,10 +2,12 @@
 
 use image::Vaddr;
 
-use super::compared::{self, Compared};
+use super::compared;
 use super::decode::{BitOp, Count, Effects, Instruction, Op, Operand, Place, Written};
-use super::{Flags, State, arithmetic};
+use super::{Flags, State};
 use crate::interpret::{Bits, BranchKind, CodeView, Memory, Slot, Step, Stop, mask};
+use crate::isa::arithmetic;
+use crate::isa::compared::Compared;
 
 const RAX: u8 = 0;
 const RCX: u8 = 1;
@@ -303,7 +305,9 @@ impl<V: CodeView> Machine<'_, '_, V> {
             flags.set(Flags::CARRY, carry);
         }
         if !same {
-            self.state.compared = Compared::of(op, (a, b), result, bytes);
+            // The second operand of `inc` and `dec` is 1.
+            let b = if matches!(op, Op::Inc | Op::Dec) { Bits::known(1) } else { b };
+            self.state.compared = Compared::of(compared::kind(op), (a, b), result, bytes);
         }
         if op != Op::Cmp {
             self.write(0, result);
@@ -327,7 +331,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
             // Rapids clears it.
             self.state.flags.forget(Flags::PARITY);
         }
-        self.state.compared = Compared::of(self.instruction.op, (a, b), result, bytes);
+        let kind = compared::kind(self.instruction.op);
+        self.state.compared = Compared::of(kind, (a, b), result, bytes);
         if self.instruction.op != Op::Test {
             self.write(0, result);
         }

@@ -1,11 +1,6 @@
-//! The flags that branches test, each 0, 1 or unknown.
+//! Flags in RFLAGS.
 
-/// CF, PF, ZF, SF, OF and DF. Compilers' code never tests AF.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Flags {
-    value: u8,
-    unknown: u8,
-}
+pub use crate::isa::flags::Flags;
 
 /// Each flag and its bit in RFLAGS (Intel SDM volume 1, 3.4.3).
 const IN_RFLAGS: [(u8, u32); 6] = [
@@ -18,97 +13,21 @@ const IN_RFLAGS: [(u8, u32); 6] = [
 ];
 
 impl Flags {
-    pub(super) const CARRY: u8 = 1;
-    pub(super) const PARITY: u8 = 2;
-    pub(super) const ZERO: u8 = 4;
-    pub(super) const SIGN: u8 = 8;
-    pub(super) const OVERFLOW: u8 = 16;
-    pub(super) const DIRECTION: u8 = 32;
-    pub(super) const RESULT: u8 =
-        Self::CARRY | Self::PARITY | Self::ZERO | Self::SIGN | Self::OVERFLOW;
-
     /// All flags known, from RFLAGS.
     pub fn sampled(rflags: u64) -> Self {
-        let value = IN_RFLAGS
-            .iter()
-            .filter(|(_, bit)| rflags >> bit & 1 == 1)
-            .fold(0, |all, (flag, _)| all | flag);
-        Self { value, unknown: 0 }
+        Self::known(rflags, &IN_RFLAGS)
     }
 
     /// Whether RFLAGS may have this value.
     pub fn may_be(self, rflags: u64) -> bool {
-        (self.value ^ Self::sampled(rflags).value) & !self.unknown == 0
+        self.may_be_those(Self::sampled(rflags))
     }
-
-    pub(super) fn get(self, flag: u8) -> Option<bool> {
-        (self.unknown & flag == 0).then_some(self.value & flag != 0)
-    }
-
-    pub(super) fn set(&mut self, flag: u8, value: Option<bool>) {
-        self.value &= !flag;
-        self.unknown &= !flag;
-        match value {
-            Some(true) => self.value |= flag,
-            Some(false) => {}
-            None => self.unknown |= flag,
-        }
-    }
-
-    /// Makes several flags unknown.
-    pub(super) fn forget(&mut self, flags: u8) {
-        self.value &= !flags;
-        self.unknown |= flags;
-    }
-
-    pub(super) fn holds(self, condition: Condition) -> Option<bool> {
-        let flag = |flag| self.get(flag);
-        let less = || Some(flag(Self::SIGN)? != flag(Self::OVERFLOW)?);
-        let value = match condition.test {
-            Test::Overflow => flag(Self::OVERFLOW),
-            Test::Below => flag(Self::CARRY),
-            Test::Equal => flag(Self::ZERO),
-            Test::BelowOrEqual => either(flag(Self::CARRY), flag(Self::ZERO)),
-            Test::Sign => flag(Self::SIGN),
-            Test::Parity => flag(Self::PARITY),
-            Test::Less => less(),
-            Test::LessOrEqual => either(flag(Self::ZERO), less()),
-        };
-        value.map(|value| value != condition.negated)
-    }
-}
-
-/// The logical or: one true operand suffices.
-fn either(a: Option<bool>, b: Option<bool>) -> Option<bool> {
-    match (a, b) {
-        (Some(true), _) | (_, Some(true)) => Some(true),
-        (Some(false), Some(false)) => Some(false),
-        _ => None,
-    }
-}
-
-/// A condition on the flags: one of eight tests, or its negation.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Condition {
-    pub(super) test: Test,
-    pub(super) negated: bool,
-}
-
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Test {
-    Overflow,
-    Below,
-    Equal,
-    BelowOrEqual,
-    Sign,
-    Parity,
-    Less,
-    LessOrEqual,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::flags::{Condition, Test};
 
     #[test]
     fn a_condition_is_known_as_soon_as_its_flags_decide() {
@@ -135,8 +54,9 @@ mod tests {
     fn flags_are_where_the_processor_has_them() {
         // CF PF ZF SF DF OF, and others around them.
         let all = 0xcd5 | 0x2;
-        assert_eq!(Flags::sampled(all).value, 63);
+        let lowest = [0, 1, 2, 3, 4, 5].map(|bit| (1 << bit, bit));
+        assert_eq!(Flags::sampled(all), Flags::known(63, &lowest));
         assert!(Flags::sampled(all).may_be(all) && !Flags::sampled(all).may_be(all & !1));
-        assert_eq!(Flags::sampled(0x302).value, 0);
+        assert_eq!(Flags::sampled(0x302), Flags::known(0, &[]));
     }
 }

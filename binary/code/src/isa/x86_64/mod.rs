@@ -21,10 +21,10 @@ pub(in crate::isa) use text::disassemble;
 pub(in crate::isa) use track::Tracker;
 pub(in crate::isa) use work::{form_name, forms, work};
 
+use super::compared::Compared;
 use crate::interpret::{
     Ahead, Bits, CodeView, Comparison, InstructionSet, Memory, MemoryAccess, Step, Way,
 };
-use compared::Compared;
 
 /// General registers.
 pub const REGISTERS: usize = 16;
@@ -48,11 +48,7 @@ impl State {
     /// A state in which all is known: the general registers (rax, rcx, rdx, rbx, rsp, rbp, rsi,
     /// rdi, r8 to r15) and RFLAGS of a thread.
     pub fn sampled(registers: [u64; REGISTERS], rflags: u64) -> Self {
-        Self {
-            registers: registers.map(Bits::known),
-            flags: Flags::sampled(rflags),
-            compared: None,
-        }
+        X86_64::sampled(&registers, rflags)
     }
 
     /// Whether the processor may be in that state: no known bit differs.
@@ -80,6 +76,15 @@ impl InstructionSet for X86_64 {
     const REGISTERS: usize = REGISTERS;
     const STACK_POINTER: u8 = 4;
 
+    fn sampled(registers: &[u64], rflags: u64) -> State {
+        let register = |number: usize| registers.get(number).copied().map(Bits::known);
+        State {
+            registers: std::array::from_fn(|number| register(number).unwrap_or(Bits::UNKNOWN)),
+            flags: Flags::sampled(rflags),
+            compared: None,
+        }
+    }
+
     fn decode(decoder: &mut Decoder, bytes: &[u8]) -> Option<Instruction> {
         Instruction::decode(bytes, &mut decoder.0)
     }
@@ -106,7 +111,8 @@ impl InstructionSet for X86_64 {
     }
 
     fn decided(instruction: &Instruction, state: &State) -> Option<Comparison> {
-        state.compared?.asked(instruction)
+        let decode::Op::Branch(condition) = instruction.op else { return None };
+        state.compared?.asked(condition.test)
     }
 
     fn look_ahead(

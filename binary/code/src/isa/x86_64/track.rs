@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use iced_x86::InstructionInfoFactory;
 
-use super::decode::{Instruction, Op, Operand, Place, Shift, Written};
-use super::flags::{Condition, Test};
+use super::decode::{Instruction, Op, Operand, Place, Written};
+use crate::isa::arithmetic::Shift;
+use crate::isa::flags::{Condition, Test};
 use crate::values::ReadOnly;
 use crate::values::{Decision, Order, Spot, State, Value, mixed};
 
