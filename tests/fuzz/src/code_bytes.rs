@@ -2,8 +2,9 @@
 
 use crate::{choice, word};
 use code::cfg::{Cfg, Knowledge, Part, ReadOnly, Survey};
-use code::interpret::{CodeView, Place, STEPS_MAX, Walker, Window};
-use code::isa::x86_64::{State, X86_64};
+use code::interpret::{CodeView, InstructionSet, Line, Place, STEPS_MAX, Walker, Window};
+use code::isa::aarch64::Aarch64;
+use code::isa::x86_64::X86_64;
 use code::isa::{Isa, Syntax};
 use image::{ImageOffset, Vaddr};
 
@@ -44,32 +45,46 @@ impl ReadOnly for View<'_> {
     }
 }
 
-/// Walks through code from a sample: the input is 16 registers, flags, a piece of stack, and the
-/// code.
+/// Walks through code from a sample: the input is flags, whose highest bit chooses 64-bit Arm, the
+/// registers, a piece of stack, and the code.
 pub fn walk(bytes: &[u8]) {
     let mut rest = bytes;
+    let flags = word(&mut rest);
     // Most registers point near the code, so that the walk reaches it.
     let mut register = || match word(&mut rest) {
         near if near >> 56 == 0 => near,
         near => BEGIN.wrapping_add(near & 0xffff),
     };
-    let registers = std::array::from_fn(|_| register());
-    let flags = word(&mut rest);
+    let is_arm = flags >> 63 == 1;
+    let count = if is_arm { Aarch64::REGISTERS } else { X86_64::REGISTERS };
+    let registers: Vec<u64> = (0..count).map(|_| register()).collect();
     let (stack, code) = rest.split_at(rest.len().min(STACK_BYTES));
-    let rsp = registers[4];
-    let window = Window { begin: Vaddr(rsp), bytes: stack };
-    let mut walker = Walker::<X86_64>::new(INSTRUCTIONS);
-    let state = State::sampled(registers, flags);
-    let (edges, _) = walker.walk(Vaddr(BEGIN), state, window, &mut View(code));
+    match is_arm {
+        true => walk_of::<Aarch64>(&registers, flags, stack, code),
+        false => walk_of::<X86_64>(&registers, flags, stack, code),
+    }
+}
+
+/// Memory at the first register is a line of the bytes of the stack.
+fn walk_of<I: InstructionSet>(registers: &[u64], flags: u64, stack: &[u8], code: &[u8]) {
+    let mut line = Line { address: Vaddr(registers[0] & !63), bytes: [0; _] };
+    line.bytes[..stack.len()].copy_from_slice(stack);
+    let begin = Vaddr(registers[usize::from(I::STACK_POINTER)]);
+    let window = Window { begin, bytes: stack, lines: std::slice::from_ref(&line) };
+    let mut walker = Walker::<I>::new(INSTRUCTIONS);
+    let (edges, _) =
+        walker.walk(Vaddr(BEGIN), I::sampled(registers, flags), window, &mut View(code));
     assert!(edges.len() <= STEPS_MAX);
     assert!(walker.rounds().count() <= STEPS_MAX);
 }
 
-/// Registers of each kind before loops, calls and jump tables.
+/// Registers of each kind, flags among them, before loops, calls and jump tables.
 #[must_use]
 pub fn walk_seeds() -> Vec<Vec<u8>> {
     let head: Vec<u8> = (0..17_u64).flat_map(|number| (number * 3).to_le_bytes()).collect();
-    codes().into_iter().map(|code| [&head[..], &[0x40; STACK_BYTES], &code].concat()).collect()
+    let arm: Vec<u8> = (0..33_u64).flat_map(|n| (n | (1 << 63) >> n).to_le_bytes()).collect();
+    let head_of = |head: &[u8], code: &[u8]| [head, &[0x40; STACK_BYTES], code].concat();
+    codes().iter().flat_map(|code| [head_of(&head, code), head_of(&arm, code)]).collect()
 }
 
 /// Builds graphs of code. The first byte selects the instruction set, the next ones are the lengths
@@ -133,6 +148,8 @@ fn codes() -> Vec<Vec<u8>> {
         &b"\xb9\x05\x00\x00\x00\xff\xc9\x75\xfc\xc3"[..],
         b"\xe8\x01\x00\x00\x00\xc3\x48\x85\xc0\x74\x02\x31\xc0\xc3",
         b"\x48\x8d\x05\x20\x00\x00\x00\x83\xff\x03\x77\x09\x48\x63\x14\xb8\x48\x01\xc2\xff\xe2\xc3",
+        // Of 64-bit Arm: `subs x0, x0, #1`, `b.ne` back to it, `ret`.
+        b"\x00\x04\x00\xf1\xe1\xff\xff\x54\xc0\x03\x5f\xd6",
         b"\x48\x39\xd8\x72\xfb\x48\x83\xc3\x10\x48\x39\xc3\x75\xf2\xf3\xa4\xc3",
     ];
     small.iter().map(|code| code.to_vec()).chain(code).collect()

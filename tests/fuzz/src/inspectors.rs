@@ -2,17 +2,17 @@
 
 use crate::choice;
 use crate::images::ranges;
-use inspect::frames::Connection;
-use inspect::questions::{
-    BuildIdOf, Facts, Generated, GeneratedCode, Identified, Identify, IdentifyPath, Inspect, Known,
-    Mappings, NarrowVdsoOf, Open, Opened, Owner, Question, Raw, Read, Walk, Walked,
-};
-use inspect::file_facts::FileFacts;
-use inspect::jit::code_events::{CodeEvent, CodeLook, apply};
-use kernel::procfs::executable_mappings;
-use inspect::vdso::vdso_of;
 use address_spaces::vdso32::restored;
 use image::jit::CodeMap;
+use inspect::file_facts::FileFacts;
+use inspect::frames::Connection;
+use inspect::jit::code_events::{CodeEvent, CodeLook, apply};
+use inspect::questions::{
+    BuildIdOf, Facts, Generated, GeneratedCode, Identified, Identify, IdentifyPath, Inspect, Known,
+    Mappings, NarrowVdsoOf, Open, Opened, Owner, Question, Raw, Read, Walk, Walked, WalkedEdge,
+};
+use inspect::vdso::vdso_of;
+use kernel::procfs::executable_mappings;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::Write as _;
@@ -108,18 +108,20 @@ pub fn seeds() -> Vec<Vec<u8>> {
     lines.truncate(4);
     let vdso = inspect::vdso::own_vdso_range();
     let vdso = vdso.and_then(|(start, end)| vdso_of("self", start, end));
-    let events =
-        vec![CodeEvent::Clear, CodeEvent::Load(4096, 9, "f".into()), CodeEvent::Move(4096, 8192),
-            CodeEvent::Dumped(99, 1, 4096, 9, "g".into())];
+    let events = vec![
+        CodeEvent::Clear,
+        CodeEvent::Load(4096, 9, "f".into()),
+        CodeEvent::Move(4096, 8192),
+        CodeEvent::Dumped(99, 1, 4096, 9, "g".into()),
+    ];
     let look = CodeLook { events, refused: Some("no".into()), bytes: 9, is_cut: true };
-    let opened =
-        Opened {
-            handle: 1,
-            is_deleted: false,
-            is_lent: false,
-            file_len: 99,
-            ranges: vec![(0, 9), (20, 30)],
-        };
+    let opened = Opened {
+        handle: 1,
+        is_deleted: false,
+        is_lent: false,
+        file_len: 99,
+        ranges: vec![(0, 9), (20, 30)],
+    };
     let opened: <Open as Inspect>::Answer = Ok(opened);
     let piece: <Read as Inspect>::Answer = Ok(Raw(vec![1, 2, 3]));
     let identified: <IdentifyPath as Inspect>::Answer = Ok((known, facts));
@@ -137,7 +139,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seed(choices[7], &Generated { look, ..Generated::default() }),
         seed(
             choices[8],
-            &Walked { edges: vec![(1, 2, true)], rounds: vec![(3, 4)], ..Walked::default() },
+            &Walked {
+                edges: vec![WalkedEdge { from: 1, to: 2, first: 1, all: 3 }],
+                rounds: vec![(3, 4)],
+                outcomes: vec![(1, 2, 3)],
+                times: vec![(1, 9)],
+                accesses: vec![(1, 2, 3)],
+                ..Walked::default()
+            },
         ),
         seed(choices[9], &opened),
         seed(choices[10], &piece),

@@ -162,10 +162,9 @@ impl Line {
             wrong_low: mean(&|line| line.wrong_low),
             cycles: {
                 // Of programs with more known cycles more is right or wrong.
-                let [known, right] = [0, 1].map(|at| {
-                    mean(&|line| line.cycles[..=at].iter().map(|share| share / 100.0).product())
-                });
-                [100.0 * known, if known > 0.0 { 100.0 * right / known } else { 0.0 }]
+                let known = mean(&|line| line.cycles[0]);
+                let right = mean(&|line| line.cycles[0] * line.cycles[1]);
+                [known, if known > 0.0 { right / known } else { 0.0 }]
             },
         }
     }
