@@ -56,8 +56,8 @@ const RUNS_BIAS: f64 = 0.2;
 /// that was not copied, which is unlike for different data: with 2, eight points fewer of the
 /// blocks of gzip are within 10 %.
 const POOLED_MIN: f64 = 16.0;
-/// The same where an outcome says nothing of the next. A branch of random data is right to 0.002 on
-/// Sapphire Rapids.
+/// The same where an outcome says nothing of the next. A branch of random data is right to 0.01 on
+/// an Intel processor (family 6, model 167).
 const CHANCE_BIAS: f64 = 0.03;
 
 /// Fewest outcomes that [`Sequence::untold`] is told of. A larger number leaves more branches

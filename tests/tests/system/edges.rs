@@ -106,7 +106,10 @@ fn assert_calculated(place: &Place, image: &Path, taken: u64, (p, allowed): (f64
     let told = succeed(&mut dcpi(&place.db(), "calc", &["--format", "json", image, "rounds"]));
     let told: Value = serde_json::from_str(&told).unwrap();
     let edges = told["edges"].as_array().unwrap();
-    let edge = edges.iter().find(|edge| edge["observed"].as_u64() == Some(taken));
+    // Walks whose answers the flush did not wait for may have been merged since.
+    let seen = taken..=taken + taken / 10;
+    let is_seen = |edge: &&Value| edge["observed"].as_u64().is_some_and(|n| seen.contains(&n));
+    let edge = edges.iter().find(is_seen);
     let edge = edge.unwrap_or_else(|| panic!("no edge was seen {taken} times: {told:#}"));
     let share = edge["share"].as_f64().unwrap();
     assert!((share - p).abs() < allowed, "{share}, but it is {p}: {told:#}");

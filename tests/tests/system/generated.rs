@@ -96,7 +96,8 @@ fn the_vdso_of_32_bit_programs_is_another() {
     ];
     let workload = Workload::build(place.path(), "vdso32", &flags);
     let daemon = stacks::start(&place, "400");
-    let cpu = workload.run(3).number("cpu_s");
+    // Rules of the frames are learnt in the first half second, or in a whole one beside other tests.
+    let cpu = workload.run(8).number("cpu_s");
     daemon.flush();
     let prof = everything(&place);
     let own = prof.seconds(prof.samples_of_image("vdso32"));

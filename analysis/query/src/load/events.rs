@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use model::{EXCEPTIONS, EXECUTED, IDEAL, Ledger, OFF_CPU, RUNNABLE};
+use model::{EXCEPTIONS, EXECUTED, IDEAL, Ledger, OFF_CPU, RUNNABLE, Unresolved};
 use profiledb::{Epoch, EpochMeta, EventMeta};
 
 use super::{Contents, sum};
 use crate::problem::{self, Problem};
 use stats::tally::Tally;
 use stats::{Confidence, Occurrences, occurrences};
+
+/// Reasons of samples in code that is no file's.
+const GENERATED: [Unresolved; 3] =
+    [Unresolved::Anonymous, Unresolved::JitWithoutMap, Unresolved::JitNotInMap];
 
 /// An event over the selected epochs.
 #[derive(Clone, Debug)]
@@ -115,6 +119,14 @@ impl EventSamples {
     /// Samples of unknown code, by reason.
     pub fn unresolved_samples(&self) -> BTreeMap<&str, u64> {
         self.unknown.iter().map(|(reason, tally)| (reason.as_str(), tally.samples)).collect()
+    }
+
+    /// Share of samples whose place in code is unknown, though the code is a file's.
+    pub(super) fn nameless_share(&self) -> f64 {
+        let is_generated = |reason: &str| GENERATED.iter().any(|of| of.name() == reason);
+        let of_files = self.unknown.iter().filter(|(reason, _)| !is_generated(reason));
+        let nameless = sum(of_files.map(|(_, tally)| tally.samples));
+        nameless as f64 / self.total().max(1) as f64
     }
 
     /// Samples that are in no profile.

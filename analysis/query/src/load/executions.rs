@@ -26,6 +26,11 @@ pub enum Executions {
     },
 }
 
+/// Largest share of samples without a place in code with which exact counts tell the cycles of an
+/// execution. With a larger one, counted code has too few samples, and seems fast: a loop of which
+/// a loaded host had named a tenth seemed to run at its limit.
+const NAMELESS_MAX: f64 = 0.05;
+
 impl Samples {
     /// Evidence for the number of executions of code while the event with index `time` was sampled;
     /// None if there is none.
@@ -38,6 +43,9 @@ impl Samples {
             return Some(Executions::Counted { samples_per_cycle: 1.0 });
         }
         let runs = self.sampled_runs()?.0;
+        if self.events.get(time).is_some_and(|event| event.nameless_share() > NAMELESS_MAX) {
+            return None;
+        }
         let samples_per_cycle = runs / self.cycles(time)?;
         samples_per_cycle.is_finite().then_some(Executions::Counted { samples_per_cycle })
     }
