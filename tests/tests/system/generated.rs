@@ -96,7 +96,7 @@ fn the_vdso_of_32_bit_programs_is_another() {
     ];
     let workload = Workload::build(place.path(), "vdso32", &flags);
     let daemon = stacks::start(&place, "400");
-    // Rules of the frames are learnt in the first half second, or in a whole one beside other tests.
+    // Rules of the frames are learnt in the first half second, or later beside other tests.
     let cpu = workload.run(8).number("cpu_s");
     daemon.flush();
     let prof = everything(&place);
