@@ -52,13 +52,14 @@ pub struct Steady {
 /// overrule first branches, which are no worse on Zen 3 (six programs: with 0 as 1.0 % fewer blocks
 /// within 10 %); a larger one leaves the bias of first branches on Sapphire Rapids.
 const RUNS_BIAS: f64 = 0.2;
-/// Fewest outcomes for each walk with which they are pooled. With fewer, walks mostly end at memory
-/// that was not copied, which is unlike for different data: with 2, eight points fewer of the
-/// blocks of gzip are within 10 %.
-const POOLED_MIN: f64 = 16.0;
-/// The same where an outcome says nothing of the next. A branch of random data is right to 0.01 on
-/// an Intel processor (family 6, model 167).
+/// The bias of probabilities from walks where an outcome says nothing of the next, as a standard
+/// deviation of the logarithm of the odds. A branch of random data is right to 0.01 on an Intel
+/// processor (family 6, model 167).
 const CHANCE_BIAS: f64 = 0.03;
+/// Fewest outcomes of a branch for each walk that meets it again, with which its probability is
+/// that of all outcomes. Shorter walks mostly end at memory that was not copied, and which walks
+/// end there depends on the data: with 2, eight points fewer of the blocks of gzip are within 10 %.
+const POOLED_MIN: f64 = 16.0;
 
 /// Fewest outcomes that [`Sequence::untold`] is told of. A larger number leaves more branches
 /// unknown; with fewer the limit says little.
@@ -142,9 +143,9 @@ fn steady(after_jump: Outcomes, after_other: Outcomes) -> Option<Steady> {
     is_known.then_some(Steady { probability, worth, bias: RUNS_BIAS })
 }
 
-/// The share of jumps of all outcomes but the first ones of `walks`, which are chosen by time.
-/// Outcomes that are like those before are worth less, but those of one walk are worth one at
-/// least.
+/// The probability of a jump from the second and later outcomes in each of the `walks`; the first
+/// outcome of a walk is left out, because it is sampled in proportion to its time. Outcomes that
+/// resemble the one before count as fewer observations, but each walk counts as one at least.
 fn pooled(after_jump: Outcomes, after_other: Outcomes, walks: f64) -> Option<Steady> {
     let all = after_jump.sum() + after_other.sum();
     let jumped = after_jump.jumped as f64 + after_other.jumped as f64;

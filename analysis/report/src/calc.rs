@@ -15,7 +15,7 @@ use super::landed::landed;
 use super::loops::{self, LoopRow};
 use super::quantity::{self, moment, percent, period, plain, thousands};
 use super::table::width;
-use super::text::{self, head, note, problem_lines, selection};
+use super::text::{self, detail, head, machine, note, problem_lines, selection};
 use super::{
     EventColumn, ImageName, Report, Selection, Style, escape, hottest, listing_text, out_edges,
 };
@@ -299,7 +299,7 @@ impl CalcReport {
         head(style, out, "procedure", &parts.collect::<Vec<String>>().join(" and "))?;
         listing_text::also(&self.aliases, style, out)?;
         let path = if self.image.path.is_empty() { &self.image.name } else { &self.image.path };
-        head(style, out, "image", &format!("{path}, {}", self.image.id))?;
+        detail(style, out, "image", &format!("{path}, {}", self.image.id))?;
         if !self.whose.is_all() {
             head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
         }
@@ -312,7 +312,7 @@ impl CalcReport {
             head(style, out, "event", &format!("{}: {here} here, {how}", event.name))?;
             if !event.is_exact() {
                 let skid = Some((event.name.as_str(), self.landing));
-                head(style, out, "samples", &landed(skid, self.samples_kept))?;
+                detail(style, out, "samples", &landed(skid, self.samples_kept))?;
             }
         }
         let branches = match self.is_exact {
@@ -322,9 +322,9 @@ impl CalcReport {
                 format!("{seen} executions observed, from registers at samples")
             }
         };
-        head(style, out, "branches", &branches)?;
+        detail(style, out, "branches", &branches)?;
         let sure = plain(self.confidence.percent());
-        head(
+        detail(
             style,
             out,
             "runs",
@@ -410,7 +410,7 @@ impl CalcReport {
 impl CalcReport {
     /// The lines `machine`, `cycles` and `spent on` of the head.
     fn text_scale(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        head(style, out, "machine", &self.machine.shown())?;
+        machine(style, out, &self.machine)?;
         head(style, out, "cycles", &costs::cycles(self.scale))?;
         if self.scale.is_none() {
             return Ok(());

@@ -8,7 +8,7 @@ use stalls::{Cause, Culprit, Explanation, Scale, ScaleBasis};
 use super::Style;
 use super::fields::{Address, Approximate, Shown};
 use super::quantity::thousands;
-use super::text::head;
+use super::text::{detail, head, machine};
 use super::{BlockRow, InstructionCost, LoopRow, Model, Runs, loops};
 
 /// Fewest samples of an instruction whose stall is shown.
@@ -120,8 +120,8 @@ impl Costs {
 
     /// The lines of a report's head.
     pub(super) fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        head(style, out, "machine", &self.machine.shown())?;
-        head(
+        machine(style, out, &self.machine)?;
+        detail(
             style,
             out,
             "runs",

@@ -11,32 +11,32 @@ use super::stacks::stacks_only;
 use super::table::width;
 use super::text::{NAMED, ratio};
 use super::timeline::covered;
-use super::{EventColumn, Selection, Style, duration_s, escape};
+use super::{EventColumn, Model, Selection, Style, duration_s, escape};
 use query::load::sum;
 
 /// Width of the first word of a line of the head.
 const HEAD: usize = 10;
 
-/// Lines of heads that only `-v` shows: they say how the numbers came about, which is the same in
-/// most reports of a database.
-const DETAILS: [&str; 10] = [
-    "database", "samples", "shares", "runs", "columns", "branches", "machine", "image", "source",
-    "split",
-];
-
 /// Indentation of the second and later lines of a note on a terminal, in columns.
 const NOTE: usize = 4;
 
 pub(super) fn head(style: &Style, out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
-    if !style.verbose && DETAILS.contains(&word) {
-        return Ok(());
-    }
     line(style, out, HEAD + 2, &format!("{word:HEAD$}  {}", escape(says)))
 }
 
-/// A further line of the head, which only `-v` shows.
-pub(super) fn detail(style: &Style, out: &mut dyn Write, says: &str) -> io::Result<()> {
-    if style.verbose { head(style, out, "", says) } else { Ok(()) }
+/// A line of the head that only `-v` shows: it says how the numbers came about, which is the same
+/// in most reports of a database.
+pub(super) fn detail(style: &Style, out: &mut dyn Write, word: &str, says: &str) -> io::Result<()> {
+    if style.verbose { head(style, out, word, says) } else { Ok(()) }
+}
+
+/// The processor whose model cycles are told with: without `-v` only where it is assumed, since the
+/// numbers may then be another processor's.
+pub(super) fn machine(style: &Style, out: &mut dyn Write, model: &Model) -> io::Result<()> {
+    if style.verbose || model.assumed {
+        head(style, out, "machine", &model.shown())?;
+    }
+    Ok(())
 }
 
 /// A note below a table.
@@ -176,13 +176,13 @@ pub(super) fn event_head(
     }
     head(style, out, "event", &says)?;
     if let Some(part) = part_of_time(column) {
-        detail(style, out, &part)?;
+        detail(style, out, "", &part)?;
     }
     if let Some(missed) = missed(&event.ledger) {
-        detail(style, out, &format!("note: {missed}"))?;
+        detail(style, out, "", &format!("note: {missed}"))?;
     }
     for note in &event.notes {
-        detail(style, out, &format!("note: {note}"))?;
+        detail(style, out, "", &format!("note: {note}"))?;
     }
     Ok(())
 }

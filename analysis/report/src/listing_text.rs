@@ -11,7 +11,7 @@ use super::landed::landed;
 use super::quantity::{counted, percent, period, plain, thousands};
 use super::stacks::nouns;
 use super::table::{Colour, cut, width};
-use super::text::{head, note, problem_lines, ratio, selection};
+use super::text::{detail, head, note, problem_lines, ratio, selection};
 use super::{EventColumn, ListReport, Style, View, escape, fit_procedure};
 use annotate::listing::{ListedInstruction, SourceLine};
 use query::DEFAULT_DB;
@@ -71,10 +71,10 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
     head(style, out, "procedure", &of_procedure(&listing.procedure, start..end, style))?;
     also(&report.aliases, style, out)?;
     let path = if report.image.path.is_empty() { &report.image.name } else { &report.image.path };
-    head(style, out, "image", &format!("{path}, {}", report.image.id))?;
+    detail(style, out, "image", &format!("{path}, {}", report.image.id))?;
     let files: BTreeSet<&str> = frames(report).filter_map(|frame| frame.file.as_deref()).collect();
     for (at, file) in files.iter().take(FILES).enumerate() {
-        head(style, out, if at == 0 { "source" } else { "" }, file)?;
+        detail(style, out, if at == 0 { "source" } else { "" }, file)?;
     }
     if files.len() > FILES {
         head(style, out, "", &format!("and {} more", files.len() - FILES))?;
@@ -98,7 +98,7 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
 fn counted_and_shares(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if report.is_exact() {
         let nouns = nouns(&report.events);
-        return head(style, out, "shares", &format!("of the procedure's {nouns}"));
+        return detail(style, out, "shares", &format!("of the procedure's {nouns}"));
     }
     let sure = plain(report.confidence.percent());
     let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
@@ -112,7 +112,7 @@ fn counted_and_shares(report: &ListReport, style: &Style, out: &mut dyn Write) -
         "samples",
         &format!("{shown}{}", if given { "; --raw moves none" } else { "" }),
     )?;
-    head(style, out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
+    detail(style, out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
 }
 
 /// A procedure's name and addresses, for the head.

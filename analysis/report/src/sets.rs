@@ -11,7 +11,7 @@ use super::fields::{Fraction, Shown};
 use super::json::{OmittedRows, Only, ProblemEntry, by_name, joined, problems};
 use super::quantity::{counted, moment, percent, period, plain, thousands};
 use super::table::{Cell, Colour, Table};
-use super::text::{head, note, problem_lines};
+use super::text::{detail, head, note, problem_lines};
 use super::{Report, Style, Suffixes};
 use compare::{Comparison, LeftOut, Set, Subject};
 use query::load::sum;
@@ -162,7 +162,7 @@ impl SetsReport {
         let databases: BTreeSet<&str> =
             self.sets.iter().flat_map(|set| &set.dbs).map(String::as_str).collect();
         if let ([db], 1) = (Vec::from_iter(databases.iter().copied()).as_slice(), databases.len()) {
-            head(style, out, "database", db)?;
+            detail(style, out, "database", db)?;
         }
         for (at, set) in self.sets.iter().enumerate().take(SETS_SHOWN) {
             let samples = sum(set.parts.iter().map(|part| part.counted.samples));

@@ -110,17 +110,17 @@ impl OfStacks {
             let calls = counted(*stacks, "call");
             head(style, out, "event", &format!("{name}: {total}, {calls}, counted exactly"))?;
             let how = "the time of a procedure is divided among its callers by their calls";
-            detail(style, out, how)?;
+            detail(style, out, "", how)?;
             return self.only(style, out);
         }
         let (stacks, whole) = (counted(*stacks, "stack"), percent(*whole));
         head(style, out, "event", &format!("{name}: {total}, {stacks}, {whole} % of them whole"))?;
         if *sampled {
             let how = "samples tell how long a procedure took, and stacks who called it";
-            detail(style, out, how)?;
+            detail(style, out, "", how)?;
         }
         if let Some(lent) = lent_callers(*lent) {
-            detail(style, out, &lent)?;
+            detail(style, out, "", &lent)?;
         }
         self.only(style, out)
     }
@@ -136,10 +136,10 @@ impl OfStacks {
     /// The line in the header that names the total of all shares.
     pub(super) fn shares(&self, of: &str, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         if self.event.counted {
-            return head(style, out, "shares", &format!("of {of}"));
+            return detail(style, out, "shares", &format!("of {of}"));
         }
         let sure = plain(self.confidence.percent());
-        head(style, out, "shares", &format!("of {of}; intervals of {sure} % confidence"))
+        detail(style, out, "shares", &format!("of {of}; intervals of {sure} % confidence"))
     }
 }
 

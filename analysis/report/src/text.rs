@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::heads::recorded;
-pub(super) use super::heads::{detail, event_head, head, line, note, selection, some_of};
+pub(super) use super::heads::{detail, event_head, head, line, machine, note, selection, some_of};
 pub(super) use super::landed::{LANDED, landed};
 use super::quantity::{bytes, counted, duration, percent, plain, thousands};
 use super::stacks::{inclusive_cells, inclusive_titles, inlined_tail, nouns, stacks_only};
-use super::table::{Cell, Colour, Table};
+use super::table::{Cell, Colour, Table, width};
 use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
     Row, Style, duration_s, escape,
@@ -53,11 +53,14 @@ pub(super) fn note_lines(report: &ProfReport) -> Vec<String> {
     prof_notes(report, true).iter().map(|line| escape(line).into_owned()).collect()
 }
 
-/// The head of a profile in one line, and another where samples were chosen.
+/// The head of a profile in one line, or two where it is wider than the terminal, and another where
+/// samples were chosen.
 fn brief_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let counts = report.events.iter().map(|column| {
         let idle = match column.idle > 0 && !report.with_idle {
-            true => format!(" ({} % more idle)", percent(ratio(column.idle, column.event.total()))),
+            true => {
+                format!(" ({} % idle left out)", percent(ratio(column.idle, column.event.total())))
+            }
             false => String::new(),
         };
         let event = &column.event;
@@ -67,7 +70,14 @@ fn brief_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Re
         })
     });
     let counts = counts.collect::<Vec<_>>().join(", ");
-    line(style, out, 2, &escape(&format!("{counts}; {}", recorded(&report.selection))))?;
+    let recorded = recorded(&report.selection);
+    let whole = format!("{counts}; {recorded}");
+    if width(&whole) <= style.columns {
+        line(style, out, 2, &escape(&whole))?;
+    } else {
+        line(style, out, 2, &escape(&counts))?;
+        line(style, out, 2, &escape(&recorded))?;
+    }
     match report.whose.is_all() {
         true => Ok(()),
         false => line(style, out, 2, &escape(&format!("only samples {}", report.whose.shown()))),
@@ -98,15 +108,15 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
     };
     if report.by == By::Line {
         let skid = report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid));
-        head(style, out, "samples", &landed(skid, 0))?;
+        detail(style, out, "samples", &landed(skid, 0))?;
     } else if report.by == By::Function && !report.with_calls {
-        head(style, out, "samples", LANDED)?;
+        detail(style, out, "samples", LANDED)?;
     }
     let sure = match is_exact {
         true => String::new(),
         false => format!("; intervals of {} % confidence", plain(report.confidence.percent())),
     };
-    head(style, out, "shares", &format!("of {} {noun} {whose}{sure}", all.join(" and ")))
+    detail(style, out, "shares", &format!("of {} {noun} {whose}{sure}", all.join(" and ")))
 }
 
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
@@ -412,7 +422,7 @@ fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Op
 }
 
 pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    head(style, out, "database", &report.selection.db)?;
+    detail(style, out, "database", &report.selection.db)?;
     let hosts: BTreeSet<&str> = report.rows.iter().map(|row| row.meta.host.as_str()).collect();
     let one_host = hosts.first().filter(|_| hosts.len() == 1);
     one_host.iter().try_for_each(|host| head(style, out, "host", host))?;

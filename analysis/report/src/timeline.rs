@@ -9,7 +9,7 @@ use super::fields::{Fraction, Interval, Shown as _};
 use super::json::{Head, ProblemEntry};
 use super::quantity::{counted, duration, moment, percent};
 use super::table::{Cell, Table};
-use super::text::{head, lines_by_kind, note, selection};
+use super::text::{detail, head, lines_by_kind, note, selection};
 use super::{Report, Selection, Style};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -197,7 +197,7 @@ impl Report for TimelineReport {
             if joined > 1 {
                 says.push_str(&format!("; peaks are of up to {}", longest(1)));
             }
-            head(style, out, "columns", &says)?;
+            detail(style, out, "columns", &says)?;
         }
         writeln!(out)?;
         let mut table = Table::default();

@@ -9,7 +9,9 @@ use super::json::{self, Event, Head, OmittedRows, ProblemEntry};
 use super::landed::LANDED;
 use super::quantity::{counted, percent, plain, thousands};
 use super::table::{Cell, Colour, Table};
-use super::text::{event_head, head, image_cell, no_samples, note, problem_lines, selection};
+use super::text::{
+    detail, event_head, head, image_cell, no_samples, note, problem_lines, selection,
+};
 use super::{EventColumn, ImageName, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -246,7 +248,7 @@ impl Report for TopcountsReport {
             head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
         }
         let sure = plain(self.confidence.percent());
-        head(style, out, "samples", LANDED)?;
+        detail(style, out, "samples", LANDED)?;
         head(
             style,
             out,

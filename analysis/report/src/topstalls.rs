@@ -12,7 +12,7 @@ use super::fields::{Address, Part, Thousandths};
 use super::json::{Event, Head, ProblemEntry};
 use super::quantity::{counted, percent};
 use super::table::{Cell, Colour, Table};
-use super::text::{head, note, problem_lines, selection};
+use super::text::{head, machine, note, problem_lines, selection};
 use super::{EventColumn, Model, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 
@@ -90,7 +90,7 @@ impl Report for TopstallsReport {
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
-        head(style, out, "machine", &self.machine.shown())?;
+        machine(style, out, &self.machine)?;
         let part = percent(self.explained as f64 / self.samples.max(1) as f64);
         head(
             style,

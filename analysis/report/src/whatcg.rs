@@ -8,7 +8,7 @@ use super::calc::ModelJson;
 use super::fields::Part;
 use super::json::{Event, Head, ProblemEntry};
 use super::quantity::{counted, percent, thousands};
-use super::text::{head, note, problem_lines, selection};
+use super::text::{detail, head, machine, note, problem_lines, selection};
 use super::{EventColumn, Model, Report, Selection, Style, stalls as spent};
 use query::problem::Problem;
 
@@ -61,7 +61,7 @@ impl Report for WhatcgReport {
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
-        head(style, out, "machine", &self.machine.shown())?;
+        machine(style, out, &self.machine)?;
         let part = percent(self.explained as f64 / self.samples.max(1) as f64);
         let (explained, all) = (thousands(self.explained), counted(self.samples, "sample"));
         let of = format!(
@@ -69,7 +69,7 @@ impl Report for WhatcgReport {
             counted(self.procedures, "procedure")
         );
         head(style, out, "explained", &of)?;
-        head(style, out, "split", SPLIT)?;
+        detail(style, out, "split", SPLIT)?;
         writeln!(out)?;
         spent::text(&self.sums, style, out)?;
         let sum = spent::total(&self.sums);

@@ -9,7 +9,7 @@ use super::calc::ModelJson;
 use super::fields::{Address, Approximate, Fraction};
 use super::json::{Event, Head, ProblemEntry};
 use super::quantity::counted;
-use super::text::{head, line, note, problem_lines, selection};
+use super::text::{head, line, machine, note, problem_lines, selection};
 use super::{EventColumn, Model, Report, Selection, Style};
 use names::shorten::fit;
 use query::problem::Problem;
@@ -171,7 +171,7 @@ impl Report for WhyReport {
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
-        head(style, out, "machine", &self.machine.shown())?;
+        machine(style, out, &self.machine)?;
         head(style, out, "time", &counted(self.samples, "sample"))?;
         for finding in &self.findings {
             writeln!(out)?;

@@ -68,7 +68,8 @@ impl Hardware {
         let generic = Self::generic(Some(measured.core_ghz.value));
         let mut levels: Vec<Level> = Vec::new();
         for cache in &measured.caches {
-            // Where the measurement found no end, what the system says.
+            // The measured size; the size that the system states, where the measurement did not
+            // reach the end of the cache.
             let middle = |(low, high): (u64, u64)| (low as f64 * high as f64).sqrt();
             let bytes = cache.bytes_low.zip(cache.bytes_high).map(middle);
             let stated = cache.stated_bytes.map(|bytes| bytes as f64);

@@ -1,5 +1,5 @@
-//! Why code takes its time: of each mechanism what it would cost by the evidence, compared with the
-//! time that was measured.
+//! Why code takes its time: the cycles that each mechanism would cost, by the evidence, are
+//! compared with the cycles that were measured.
 //!
 //! ```text
 //! Region + Hardware -> candidates -> judge -> Verdict

@@ -15,8 +15,8 @@ const KEPT: usize = 6;
 const INSTRUCTIONS_MAX: usize = 4096;
 /// Lines whose last user is kept; beyond, all are forgotten.
 const LINES_MAX: usize = 4096;
-/// Accesses before a load in which stores are looked for: a store further back has left the store
-/// buffer, which has some 60 entries.
+/// A load is compared with the stores among the accesses before it, this many at most: a store
+/// further back has left the store buffer, which has some 60 entries.
 const STORES_BACK: usize = 48;
 /// Threads of a line that are kept.
 const THREADS_MAX: usize = 4;

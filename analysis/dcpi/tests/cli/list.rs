@@ -396,6 +396,20 @@ fn text_and_csv_of_a_listing_say_why_and_what_is_not_known() {
     refused(&sampled.db, "list program work --machine 486");
 }
 
+/// A processor that is assumed is named without `-v`: the numbers may be another one's.
+#[test]
+fn an_assumed_processor_is_named_in_every_head() {
+    let sampled = sampled(&["-g"]);
+    let heads = |words: &str| {
+        let mut brief = crate::runs::dcpi();
+        brief.env_remove("DCPI_VERBOSE").args(words.split(' ')).arg("--db").arg(sampled.db.root());
+        String::from_utf8(brief.output().unwrap().stdout).unwrap()
+    };
+    let words = "calc program work --event cycles";
+    assert!(heads(words).contains(", assumed: "), "{}", heads(words));
+    assert!(!heads(&format!("{words} --machine znver4")).contains("\nmachine "));
+}
+
 /// The page's listings have the same.
 #[test]
 fn pages_say_why_where_that_is_asked() {

@@ -208,6 +208,20 @@ fn the_environment_names_a_database() {
     assert!(output.stderr.starts_with(b"dcpi: /var/lib/dcpi") || output.status.success());
 }
 
+/// Ten lines stood before the first row.
+#[test]
+fn without_v_a_profile_has_few_lines_beside_its_rows() {
+    let db = with_typical();
+    let mut brief = dcpi();
+    brief.env_remove("DCPI_VERBOSE").env("COLUMNS", "80");
+    let output = brief.args(["prof", "-n", "3", "--db"]).arg(db.root()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().count() <= 3 + 6 && text.contains("procedure"), "{text}");
+    // Notes are whole, since it is no terminal.
+    assert!(text.lines().take(6).all(|line| line.chars().count() <= 80), "{text}");
+    assert!(shown(&db, "prof -n 3").lines().count() > 3 + 5, "-v shows more");
+}
+
 #[test]
 fn classic_names_are_programs() {
     let db = with_typical();

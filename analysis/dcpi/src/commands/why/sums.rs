@@ -59,8 +59,8 @@ impl Sums {
         of_runtime(image, procedure).is_some()
     }
 
-    /// Findings of the kernel and of runtimes. Of the kernel's, `for_whom` has what stacks say:
-    /// what it does, and for which procedures.
+    /// Findings of the kernel's work and of runtimes' work. `for_whom` has, from call stacks, what
+    /// the kernel did and for which procedures.
     pub(super) fn findings(
         &self,
         whole: Whole,
