@@ -27,6 +27,8 @@ crate::fields! {
         pub findings (rows): Vec<WhyFinding>;
         /// share of the time that no finding of a known mechanism explains
         pub unexplained: Share;
+        /// of `--try`: the command with one thing changed
+        pub experiments: Vec<WhyExperiment>;
         /// findings beyond `-n`
         pub omitted (text): usize;
         pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
@@ -62,6 +64,24 @@ crate::fields! {
         advice: Vec<String> = |it| it.advice();
         /// other mechanisms, the likeliest first
         pub alternatives: Vec<WhyAlternative>;
+    }
+
+    /// The command with one thing changed, timed as `dcpi time` does.
+    #[derive(Clone, Debug)]
+    pub struct WhyExperiment {
+        /// `huge pages`, `one CPU` or `layouts`
+        pub name: &'static str;
+        /// what was changed
+        pub what: String;
+        /// change of the time, as a part of it: negative where it falls; of layouts, that of the
+        /// fastest; absent where it was not tried, or layouts differ by no more than chance
+        pub change (maybe): Option<f64> as Option<Approximate>;
+        /// its confidence interval; of layouts, the fastest and the slowest
+        pub low (maybe): Option<f64> as Option<Approximate>;
+        /// of the same
+        pub high (maybe): Option<f64> as Option<Approximate>;
+        /// the result in words
+        pub says: String;
     }
 
     /// A place in the source.
@@ -197,6 +217,11 @@ impl Report for WhyReport {
             for advice in finding.mechanism.advice() {
                 line(style, out, 6, &format!("    try: {advice}"))?;
             }
+        }
+        for WhyExperiment { name, what, says, .. } in &self.experiments {
+            writeln!(out)?;
+            line(style, out, 4, &format!("tried {name}: {says}"))?;
+            line(style, out, 6, &format!("    {what}"))?;
         }
         writeln!(out)?;
         let Share { value, .. } = self.unexplained;

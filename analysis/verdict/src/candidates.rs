@@ -47,16 +47,21 @@ const UNTOLD_MIN: f64 = 0.06;
 /// All candidates of a region.
 pub(crate) fn candidates(region: &Region, hardware: &Hardware) -> Vec<Candidate> {
     let mut found = Vec::new();
-    branches(region, hardware, &mut found);
-    entries(region, hardware, &mut found);
-    loads(region, hardware, &mut found);
-    stores(region, hardware, &mut found);
+    if crate::modelled::is_known(region) {
+        // Models of what was executed know more than samples of it.
+        crate::modelled::candidates(region, hardware, &mut found);
+    } else {
+        branches(region, hardware, &mut found);
+        entries(region, hardware, &mut found);
+        loads(region, hardware, &mut found);
+        stores(region, hardware, &mut found);
+        fetching(region, hardware, &mut found);
+    }
     through_memory(region, &mut found);
     crossings(region, hardware, &mut found);
     shared(region, &mut found);
     special(region, &mut found);
     assists(region, hardware, &mut found);
-    fetching(region, hardware, &mut found);
     found
 }
 

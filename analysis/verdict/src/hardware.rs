@@ -120,6 +120,11 @@ impl Hardware {
         self.levels.iter().copied().find(|level| bytes <= level.bytes * 1.1)
     }
 
+    /// Bytes of the caches, the first level first: at most three.
+    pub fn sizes(&self) -> Vec<f64> {
+        self.levels.iter().take(3).map(|level| level.bytes.min(SHARED_MAX)).collect()
+    }
+
     /// Cycles of a load that hits the first level.
     pub fn first_cycles(&self) -> f64 {
         self.levels.first().map_or(5.0, |level| level.cycles)

@@ -14,6 +14,7 @@ mod candidates;
 mod hardware;
 mod judge;
 mod mechanism;
+mod modelled;
 mod names;
 mod region;
 
@@ -21,7 +22,7 @@ pub use hardware::{Hardware, Level};
 pub use judge::{SAMPLES_MIN, Verdict, judge};
 pub use mechanism::{Certainty, Class, Mechanism};
 pub use names::{of_kernel, of_runtime};
-pub use region::{Instruction, Kind, Region, Sketch};
+pub use region::{Instruction, Kind, Modelled, Region, Sketch};
 
 /// What a verdict rests on.
 #[derive(Clone, Debug, PartialEq)]

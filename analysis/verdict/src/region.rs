@@ -61,6 +61,26 @@ pub struct Instruction {
     pub untold: Option<f64>,
     /// Of an indirect branch: share of executions that do not go to the most usual target.
     pub elsewhere: Option<f64>,
+    /// What it did in models of the processor, where bursts of it were recorded.
+    pub modelled: Option<Modelled>,
+}
+
+/// What an execution of an instruction does in models of the processor's caches, TLB and branch
+/// predictor.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Modelled {
+    /// Executions in the models.
+    pub executions: u64,
+    /// Misses of the first, second and third level that no prefetcher foresees.
+    pub misses: [f64; 3],
+    /// Those that the prefetchers foresee.
+    pub streamed: [f64; 3],
+    /// Page walks.
+    pub walks: f64,
+    /// Mispredictions.
+    pub mispredicted: f64,
+    /// Misses of the instruction cache.
+    pub code_misses: f64,
 }
 
 /// What a best case waits for.

@@ -64,6 +64,8 @@ pub const EXEC_KEPT: [u8; 4] = [RDI, RSI, RDX, RAX];
 pub const LAST_CALL: Field = 0x340;
 /// Whether the thread is a process that uses the memory of its parent, which waits (vfork).
 pub const BORROWS: Field = 0x348;
+/// Number of the block of a burst that the thread executes.
+pub const STEP: Field = 0x350;
 /// `struct clone_args` of a clone3(2).
 pub const CLONE_ARGUMENTS: Field = 0x400;
 /// One byte for each number of a system call that the engine looks at.

@@ -27,6 +27,7 @@ pub struct Engine {
     pub code_writes: crate::code_writes::CodeWrites,
     /// Arguments of execs by thread, which the kernel may still read.
     pub execs: alloc::vec::Vec<crate::execs::Arguments>,
+    pub bursts: crate::bursts::Bursts,
 }
 
 struct Shared(UnsafeCell<Option<Engine>>);
@@ -105,6 +106,7 @@ impl Engine {
         let index = |first: i32| (reason - first) as usize;
         let code = match reason {
             exit::MISS => self.cache.missed(context.get(TARGET), context, &mut self.area),
+            exit::STEP => return self.step(context),
             exit::EXEC_FAILED => return self.exec_failed(context),
             exit::BRANCH..exit::SYSTEM_CALL => {
                 self.cache.take(index(exit::BRANCH), context, &mut self.area)

@@ -103,6 +103,9 @@ impl Engine {
         if self.area.counts_jumps() {
             strings.push(b"--jumps\0".to_vec());
         }
+        if self.area.records_bursts() {
+            strings.push(b"--bursts\0".to_vec());
+        }
         if !self.sends_files {
             strings.push(b"--no-files\0".to_vec());
         }

@@ -20,6 +20,8 @@ extern crate alloc;
 pub mod area;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod bursts;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod cache;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod code_writes;

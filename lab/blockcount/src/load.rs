@@ -1,7 +1,7 @@
 //! Starts the program in this process: maps the program and its interpreter, and lays out the
 //! initial stack as the kernel does.
 
-use crate::area::{EDGES, JUMPS, writer::Area};
+use crate::area::{BURSTS, EDGES, JUMPS, writer::Area};
 use crate::cache::Cache;
 use crate::context::{DISPOSITIONS, RSP};
 use crate::engine::{self, Engine};
@@ -62,7 +62,8 @@ struct Options {
     program: u64,
 }
 
-const USAGE: &[u8] = b"usage: dcpi-blockcount --area FOLDER [--edges] [--jumps] [--no-files] \
+const USAGE: &[u8] = b"usage: dcpi-blockcount --area FOLDER [--edges] [--jumps] [--bursts] \
+[--no-files] \
 [--argv0 NAME] [--refusal FILE] -- PROGRAM [ARGUMENT...]; PROGRAM is a path";
 
 fn string(at: u64) -> Vec<u8> {
@@ -97,6 +98,7 @@ fn options(stack: u64) -> Options {
             }
             b"--edges" => options.counted |= EDGES,
             b"--jumps" => options.counted |= EDGES | JUMPS,
+            b"--bursts" => options.counted |= BURSTS,
             b"--no-files" => options.sends_files = false,
             // Until the program begins; later there is no file to write to but standard error.
             b"--refusal" if index < count => {
@@ -169,6 +171,7 @@ pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
         sends_files: options.sends_files,
         code_writes: crate::code_writes::CodeWrites::default(),
         execs: Vec::new(),
+        bursts: crate::bursts::Bursts::new(),
     };
     for mapped in [Some(image), interpreter].into_iter().flatten() {
         engine.cache.regions.mapped(mapped.addresses, mapped.identity);
@@ -178,6 +181,7 @@ pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
     context.set(DISPOSITIONS, Box::into_raw(Box::new(Dispositions::new())) as u64);
     context.set_register(RSP, sp);
     engine.enter(entry, context);
+    engine.begin_bursts();
     engine::begin(engine);
     system::refuse_to(0);
     crate::switch::start(context)

@@ -24,6 +24,7 @@ const SIGSEGV: u64 = 11;
 
 const SA_SIGINFO: u64 = 4;
 const SA_RESTORER: u64 = 0x0400_0000;
+const SA_RESTART: u64 = 0x1000_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 /// Flags of the program that concern the kernel: children, restarts and the stack of handlers.
@@ -116,6 +117,11 @@ fn set(signal: u64, action: Option<&Action>, before: Option<&mut Action>) -> i64
     let before = before.map_or(0, |before| core::ptr::from_mut(before) as u64);
     // SAFETY: handlers are the engine's, or none; the kernel reads one action and writes the other.
     unsafe { system::call(number::RT_SIGACTION, [signal, action, before, 8, 0, 0]) }
+}
+
+/// Catches a signal of the engine's own.
+pub fn catch(signal: u64) {
+    set(signal, Some(&caught(Action { flags: SA_RESTART, ..Action::default() })), None);
 }
 
 /// rt_sigaction(2).
@@ -330,6 +336,13 @@ impl Engine {
         let signal = context.register(RDI);
         let (info, frame) = (context.register(RSI), Frame(context.register(RDX)));
         let (code, address) = (load::<i32>(info + 8), load::<u64>(info + 16));
+        if crate::bursts::is_timer(signal, code) && self.area.records_bursts() {
+            let spot = self.cache.recover(frame, context);
+            self.left(spot);
+            self.begin_burst(spot.pc(), context);
+            frame.set_pc(context.get(RESUME));
+            return self.back(context);
+        }
         if bit(signal) & KEPT != 0 && code > 0 {
             full_if_area(address);
             if signal == SIGSEGV && frame.writes() && self.cache.written(address) {
@@ -381,6 +394,7 @@ impl Engine {
 
     /// Continues at an address to which no edge leads.
     pub fn enter(&mut self, at: u64, context: Context) {
+        self.end_burst(context);
         let code = match self.cache.block(at, &mut self.area) {
             Some(block) => {
                 self.area.event(event::ENTERED, block, at);

@@ -43,6 +43,9 @@ pub mod number {
     pub const GETTID: u64 = 186;
     pub const GETXATTR: u64 = 191;
     pub const GETDENTS64: u64 = 217;
+    pub const TIMER_CREATE: u64 = 222;
+    pub const TIMER_SETTIME: u64 = 223;
+    pub const CLOCK_GETTIME: u64 = 228;
     pub const EXIT_GROUP: u64 = 231;
     pub const OPENAT: u64 = 257;
     pub const NEWFSTATAT: u64 = 262;

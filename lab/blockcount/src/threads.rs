@@ -194,6 +194,7 @@ impl Engine {
             self.area.fork_uncounted(slot);
         }
         self.area.used_slots(self.threads.used);
+        self.begin_bursts();
     }
 }
 

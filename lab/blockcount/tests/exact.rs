@@ -70,6 +70,24 @@ fn jumps_out_of_handlers_change_no_count() {
     case.check_flow(1);
 }
 
+/// Bursts execute code of their own, in which each block counts, and take branches in the engine.
+#[test]
+fn bursts_change_no_count_and_record_what_is_executed() {
+    for (source, times) in [("loop.c", 1), ("threads.c", 8)] {
+        for arguments in [&[][..], &["signals"]] {
+            let case = Case::compile(source, &["-pie"]);
+            let command = case.command(arguments);
+            let mut words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+            words.insert(2, "--bursts".into());
+            let mut again = std::process::Command::new(harness::engine());
+            let status = again.args(words).current_dir(case.folder.path()).output().unwrap().status;
+            assert!(status.success());
+            case.check_marks(times);
+            case.check_flow(1);
+        }
+    }
+}
+
 /// A signal may come between a jump and its count.
 #[test]
 fn indirect_jumps_are_counted_by_target() {

@@ -85,6 +85,7 @@ impl Pair {
         let engine = Own {
             program: built("target/blockcount/dcpi-blockcount", "cargo xtask blockcount"),
             jumps: false,
+            modelled: None,
         };
         let run = engine.run(&[self.path("plain").into()], Streams::default()).unwrap();
         let path = self.path("plain").canonicalize().unwrap();

@@ -43,6 +43,8 @@ pub struct Counts {
     pub files: Vec<CountedFile>,
     /// Calls, by the call instruction and the first instruction that it led to.
     pub calls: BTreeMap<(Site, Site), u64>,
+    /// What instructions did in models of the processor, where bursts were recorded.
+    pub modelled: BTreeMap<Site, simulate::Tally>,
     /// Executions of instructions that are in no file: generated code, the vDSO.
     pub elsewhere: u64,
     /// Executions in files that were not found after the run.

@@ -5,6 +5,7 @@ use crate::file::{Identity, Unfound, shown};
 use crate::{Counts, Engine, EngineError, Run, Site, Streams, files_of};
 use blockcount::area::reader::{Counted, Edge, FileCounts, Location};
 use image::ImageOffset;
+use simulate::{Sizes, Tally};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -12,6 +13,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod bursts;
 mod descriptors;
 mod folder;
 
@@ -32,7 +34,13 @@ pub struct Own {
     pub program: PathBuf,
     /// Indirect jumps are counted by their targets, too: a program takes up to a third longer.
     pub jumps: bool,
+    /// Bursts of instructions are recorded, and go through models of a processor of these sizes.
+    pub modelled: Option<Sizes>,
 }
+
+/// Records of all processes of a run that go through the models, in words: a gigabyte takes them
+/// some ten seconds.
+const RECORDS_ALL_MAX: u64 = 1 << 25;
 
 impl Engine for Own {
     fn name(&self) -> &'static str {
@@ -50,6 +58,7 @@ impl Engine for Own {
         let mut counting = Command::new(&self.program);
         counting.arg("--area").arg(folder.path()).arg("--refusal").arg(&refusal).arg("--edges");
         counting.args(self.jumps.then_some("--jumps"));
+        counting.args(self.modelled.is_some().then_some("--bursts"));
         let (program, arguments) =
             command.split_first().ok_or_else(|| not_started("no command was named".to_owned()))?;
         counting.arg("--argv0").arg(program).arg("--").arg(in_search_path(program)).args(arguments);
@@ -68,11 +77,20 @@ impl Engine for Own {
         if let Some(said) = is_refused.then(|| fs::read(&refusal).ok()).flatten() {
             return Err(refused(program, &String::from_utf8_lossy(&said)));
         }
+        let mut records = RECORDS_ALL_MAX;
         for path in files_of(folder.path())? {
             let unreadable = |why: String| EngineError::Unreadable { path: path.clone(), why };
             let counted = Counted::open(&path).map_err(|error| unreadable(error.to_string()))?;
             counts.processes += 1;
-            add(&mut counts, &counted, &mut found);
+            let mut tallies = BTreeMap::new();
+            if let Some(sizes) = &self.modelled
+                && counted.header.records <= records
+            {
+                records -= counted.header.records;
+                tallies = bursts::modelled(&path, &counted, sizes)
+                    .map_err(|error| unreadable(error.to_string()))?;
+            }
+            add(&mut counts, &counted, tallies, &mut found);
         }
         if counts.processes == 0 {
             let why = format!("it ended with {status}; count with --engine valgrind");
@@ -134,7 +152,12 @@ impl Found {
 }
 
 /// Adds the counts of a process.
-fn add(counts: &mut Counts, counted: &Counted, found: &mut Found) {
+fn add(
+    counts: &mut Counts,
+    counted: &Counted,
+    tallies: BTreeMap<(usize, u64), Tally>,
+    found: &mut Found,
+) {
     counts.counted = counts.counted.saturating_add(counted.instructions());
     let files = counted.files();
     let is_file = |file: &FileCounts| file.inode != 0;
@@ -166,6 +189,11 @@ fn add(counts: &mut Counts, counted: &Counted, found: &mut Found) {
         let file = numbers.get(place.file).copied().flatten()?;
         Some(Site { file, offset: ImageOffset(place.offset) })
     };
+    for ((file, offset), tally) in tallies {
+        if let Some(site) = site(Location { file, offset }) {
+            counts.modelled.entry(site).or_default().add(&tally);
+        }
+    }
     let both = |edge: &Edge| Some((site(edge.from)?, site(edge.to?)?));
     let indirect = counted.jumps().into_iter().chain(counted.indirect_calls());
     for edge in counted.taken().into_iter().chain(indirect) {

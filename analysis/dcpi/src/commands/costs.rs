@@ -123,6 +123,24 @@ impl OnMachine {
         })
     }
 
+    /// What events cost on this host: by the latencies asked for, else as its own file says, else
+    /// as on most processors with the sizes of this host's caches.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] where the latencies asked for cannot be read.
+    pub(super) fn own_hardware(&self) -> Result<Hardware, AnalysisError> {
+        let own = Path::new(MeasuredMachine::FILE);
+        let measured = match &self.latencies {
+            None => own.is_file().then(|| read_machine(own)).and_then(Result::ok),
+            Some(file) if file == Path::new("generic") => None,
+            Some(file) => Some(read_machine(file)?),
+        };
+        Ok(match measured {
+            Some(measured) => Hardware::measured(&measured),
+            None => Hardware::generic(None).with_sizes(&own_caches()),
+        })
+    }
+
     /// The model of the processor, with generic latencies: the one asked for, else that of exact
     /// cycles in the database, else the nearest to the sampled processor, else that of [`ASSUMED`],
     /// marked as assumed. `isa` is the instruction set of the code, if it is known already.

@@ -2,7 +2,7 @@
 //! of a killed process survive; `reader` reads it during or after the run.
 //!
 //! ```text
-//! header | mappings | strings | blocks | lengths | calls | events | notes | counters of threads
+//! header | mappings | strings | blocks | lengths | calls | events | notes | records | counters
 //! ```
 //!
 //! Tables have fixed places and the file is sparse, so nothing ever moves. An entry is complete
@@ -18,7 +18,7 @@ pub(crate) mod writer;
 /// First bytes of an area.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DCPIBLKC");
 /// Version of the layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Name of a socket in the folder of areas: the engine sends it a descriptor of each file that code
 /// is mapped from (`SCM_RIGHTS`, unix(7)).
 pub const SOCKET: &str = "files";
@@ -64,6 +64,11 @@ pub const EVENTS: Table = after(CALLS, size_of::<Event>() as u64, EVENTS_MAX);
 /// Notes on operations that were refused or not counted: [`NOTE_BYTES`] of text each, padded with
 /// zeros, up to the first empty one. Children without an area of their own write here too.
 pub const NOTES: Table = after(EVENTS, NOTE_BYTES as u64, 1 << 12);
+/// Words of what bursts recorded, [`record`].
+pub const RECORDS: Table = after(NOTES, 8, RECORDS_MAX);
+/// Most recorded words of a process, 128 MiB. With fewer, caches of tens of megabytes do not fill
+/// in a model; with more, the models take longer than the command.
+pub const RECORDS_MAX: u64 = 1 << 24;
 /// Threads' slots. A thread's counters begin [`COUNTERS_IN_SLOT`] bytes after the start of its
 /// slot.
 pub const SLOTS: Table = Table { offset: 1 << 30, entry: 1 << 26, capacity: THREADS_MAX };
@@ -74,7 +79,7 @@ pub const COUNTERS_MAX: u64 = (SLOTS.entry - COUNTERS_IN_SLOT) / 8;
 /// Size of the whole file, nearly all of it a hole.
 pub const SIZE: u64 = SLOTS.offset + SLOTS.entry * SLOTS.capacity;
 
-const _: () = assert!(NOTES.offset + NOTES.entry * NOTES.capacity <= SLOTS.offset);
+const _: () = assert!(RECORDS.offset + RECORDS.entry * RECORDS.capacity <= SLOTS.offset);
 
 /// Offset of the number of notes whose writing has begun. Several processes increment it.
 pub const NOTES_BEGUN: u64 = 2048;
@@ -120,12 +125,16 @@ pub struct Header {
     pub calls: u64,
     /// Entries of the table of events.
     pub events: u64,
+    /// Words of records.
+    pub records: u64,
 }
 
 /// Flag of a header: taken edges and indirect calls are counted.
 pub const EDGES: u32 = 1;
 /// Flag of a header: indirect jumps are counted, too.
 pub const JUMPS: u32 = 2;
+/// Flag of a header: bursts of instructions are recorded, with addresses and outcomes.
+pub const BURSTS: u32 = 4;
 
 /// A range of addresses with code, as /proc/PID/maps says.
 #[repr(C)]
@@ -243,4 +252,37 @@ pub mod event {
     pub const ENTERED: u32 = 2;
     /// The block's end led nowhere: the thread or process ended, or a handler did.
     pub const ENDED: u32 = 3;
+}
+
+/// Words of records: the kind in the low 4 bits, an address or a number in the 48 bits above.
+pub mod record {
+    /// A burst begins; the number of the thread's slot.
+    pub const BURST: u64 = 0;
+    /// A block is executed; its index. What it does follows.
+    pub const BLOCK: u64 = 1;
+    /// An access to memory; its address. Above are 4 bits with the number of the instruction in the
+    /// block, 7 with the bytes, and one that says that it is a store.
+    pub const ACCESS: u64 = 2;
+    /// The conditional branch at the end of the block; 1: it is taken.
+    pub const BRANCH: u64 = 3;
+    /// The indirect branch at the end of the block; its target.
+    pub const TARGET: u64 = 4;
+
+    /// The first bit of the number.
+    pub const NUMBER: u32 = 4;
+    /// The first bit of an access's instruction, of its bytes, and the bit of a store.
+    pub const INSTRUCTION: u32 = 52;
+    pub(crate) const BYTES: u32 = 56;
+    pub(crate) const STORE: u32 = 63;
+
+    /// The number or address of a word.
+    pub fn number(word: u64) -> u64 {
+        word >> NUMBER & ((1 << 48) - 1)
+    }
+
+    /// Of an access: number of its instruction, bytes, and whether it stores.
+    pub fn access(word: u64) -> (usize, u64, bool) {
+        let bytes = word >> BYTES & 0x7f;
+        ((word >> INSTRUCTION & 0xf) as usize, bytes, word >> STORE != 0)
+    }
 }

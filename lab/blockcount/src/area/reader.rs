@@ -3,8 +3,8 @@
 
 use super::{
     BLOCKS, Block, CALLS, COUNTERS_IN_SLOT, Call, EDGES, EVENTS, Event, HEADER, Header, INDIRECT,
-    LENGTHS, MAGIC, MAPPINGS, Mapping, NONE, NOTE_BYTES, NOTES, SLOTS, STRINGS, Table, VERSION,
-    event, kind,
+    LENGTHS, MAGIC, MAPPINGS, Mapping, NONE, NOTE_BYTES, NOTES, RECORDS, SLOTS, STRINGS, Table,
+    VERSION, event, kind,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -171,7 +171,7 @@ entries! {
     Header {
         magic: u64, version: u32, pid: u32, parent: u32, sequence: u32, flags: u32, slots: u32,
         counters: u32, path_len: u32, mappings: u64, strings: u64, blocks: u64, lengths: u64,
-        calls: u64, events: u64
+        calls: u64, events: u64, records: u64
     }
     Mapping {
         start: u64, end: u64, offset: u64, device: u64, inode: u64, size: u64, modified_ns: u64,
@@ -334,6 +334,23 @@ impl Counted {
         files
     }
 
+    /// The place of each instruction of each block.
+    pub fn places(&self) -> Vec<Vec<Option<Location>>> {
+        let (_, of_mapping) = self.by_file();
+        let of_block = |counted: &CountedBlock| {
+            let mapping = counted.block.mapping as usize;
+            let file = of_mapping.get(mapping).copied();
+            let mut at = counted.block.address;
+            let place = |len: &u8| {
+                let offset = self.offset(mapping, at);
+                at = at.wrapping_add(u64::from(*len));
+                file.map(|file| Location { file, offset })
+            };
+            counted.lengths.iter().map(place).collect()
+        };
+        self.blocks.iter().map(of_block).collect()
+    }
+
     /// Executions of all instructions, from the blocks alone: the sum of [`Self::files`], unless
     /// executions were lost on the way there.
     pub fn instructions(&self) -> u64 {
@@ -456,6 +473,25 @@ impl Counted {
         }
         flow
     }
+}
+
+/// What the bursts of the area at a path recorded, word by word: words that are no record are the
+/// receiver's to leave out.
+///
+/// # Errors
+/// Returns the errors of [`Counted::open`].
+pub fn records(path: &Path, header: &Header, mut each: impl FnMut(u64)) -> Result<(), ReadError> {
+    let file = File::options().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    let mut part = vec![0_u8; PART];
+    let total = header.records.min(RECORDS.capacity) * RECORDS.entry;
+    let mut done = 0;
+    while done < total {
+        let part = part.get_mut(..(total - done).min(PART as u64) as usize).unwrap_or_default();
+        file.read_exact_at(part, RECORDS.offset + done)?;
+        part.as_chunks::<8>().0.iter().for_each(|word| each(u64::from_le_bytes(*word)));
+        done += part.len() as u64;
+    }
+    Ok(())
 }
 
 fn add(edges: &mut BTreeMap<u64, i64>, to: u64, count: i64) {

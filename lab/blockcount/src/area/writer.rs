@@ -1,9 +1,9 @@
 //! The engine's side of an area.
 
 use super::{
-    BLOCKS, Block, CALLS, COUNTERS_IN_SLOT, COUNTERS_MAX, Call, EDGES, EVENTS, Event, Header,
-    INDIRECT, JUMPS, LENGTHS, MAGIC, MAPPINGS, Mapping, NOTE_BYTES, NOTES, NOTES_BEGUN, SIZE,
-    SLOTS, STRINGS, Table, VERSION,
+    BLOCKS, BURSTS, Block, CALLS, COUNTERS_IN_SLOT, COUNTERS_MAX, Call, EDGES, EVENTS, Event,
+    Header, INDIRECT, JUMPS, LENGTHS, MAGIC, MAPPINGS, Mapping, NONE, NOTE_BYTES, NOTES,
+    NOTES_BEGUN, RECORDS, SIZE, SLOTS, STRINGS, Table, VERSION,
 };
 use crate::memory::{self, load, store};
 use crate::pc_map::PcMap;
@@ -81,6 +81,7 @@ impl Area {
         let (descriptor, sequence) = create_file(&self.folder)?;
         self.header.sequence = sequence;
         self.header.events = 0;
+        self.header.records = 0;
         self.events = PcMap::new();
         for (table, used) in [
             (MAPPINGS, self.header.mappings),
@@ -125,6 +126,27 @@ impl Area {
 
     pub fn counts_jumps(&self) -> bool {
         self.header.flags & JUMPS != 0
+    }
+
+    pub fn records_bursts(&self) -> bool {
+        self.header.flags & BURSTS != 0
+    }
+
+    /// Words of records for which there is room.
+    pub fn records_room(&self) -> u64 {
+        RECORDS.capacity - self.header.records
+    }
+
+    /// Records a word, which must have room. The number of records is published by
+    /// [`Self::recorded`].
+    pub fn record(&mut self, word: u64) {
+        self.append(RECORDS, self.header.records, word);
+        self.header.records += 1;
+    }
+
+    /// Publishes what was recorded.
+    pub fn recorded(&mut self) {
+        self.publish();
     }
 
     pub fn folder(&self) -> &[u8] {
@@ -202,6 +224,12 @@ impl Area {
         let place = self.base + BLOCKS.offset + u64::from(block) * BLOCKS.entry;
         let found: Block = load(place);
         store(place, Block { flags: found.flags | INDIRECT, ..found });
+    }
+
+    /// The counter of a block's taken branch.
+    pub fn taken_counter(&self, block: u32) -> Option<u32> {
+        let found: Block = load(self.base + BLOCKS.offset + u64::from(block) * BLOCKS.entry);
+        (found.taken != NONE).then_some(found.taken)
     }
 
     /// Allocates a counter for calls of one site to one target.

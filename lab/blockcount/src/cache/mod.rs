@@ -4,6 +4,7 @@
 
 mod chains;
 pub mod places;
+pub mod steps;
 mod translate;
 
 use crate::area::writer::Area;
@@ -36,6 +37,8 @@ pub mod exit {
     pub const MISS: i32 = 3;
     /// An exec that failed.
     pub const EXEC_FAILED: i32 = 4;
+    /// The end of a block of a burst.
+    pub const STEP: i32 = 5;
     /// Numbers from here are those of direct branches that are not linked yet, ...
     pub const BRANCH: i32 = 0x1000_0000;
     /// ... of system calls, ...
@@ -65,6 +68,8 @@ pub struct Block {
     pub end: End,
     pub counter: Counter,
     dropped: bool,
+    /// It leaves to the engine before the branch at its end, or behind it where it has none.
+    steps: bool,
     /// The next block of the first and of the last page.
     next_in_page: [u32; 2],
 }
@@ -137,6 +142,9 @@ pub struct Cache {
     pub regions: Regions,
     pub fixed: Fixed,
     decoded: Vec<Decoded>,
+    /// Blocks of bursts by address: indices of [`Self::steps`].
+    step_at: PcMap,
+    steps: Vec<steps::Step>,
 }
 
 impl Cache {
@@ -167,6 +175,8 @@ impl Cache {
             regions: Regions::new(&hidden),
             fixed: none,
             decoded: Vec::new(),
+            step_at: PcMap::new(),
+            steps: Vec::new(),
         };
         cache.emit_fixed();
         cache

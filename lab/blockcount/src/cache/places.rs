@@ -278,6 +278,9 @@ impl Cache {
             }
             let ends =
                 place + 1 == block.instructions && !matches!(block.end, End::Cut | End::Trap);
+            if ends && block.steps {
+                return Spot::Within { block: index, pc, counted: true };
+            }
             if ends {
                 return self.recover_end(index, block, pc, (at - code, code), frame, context);
             }

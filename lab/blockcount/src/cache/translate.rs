@@ -19,9 +19,7 @@ const LINE_MAX: usize = 20;
 impl Cache {
     /// Translates the block of an address, and what follows it in line.
     pub(super) fn translate(&mut self, at: u64, indirect: bool, area: &mut Area) -> Option<u32> {
-        if self.hot + ROOM > self.base + super::COLD || self.literals + ROOM > self.range().end {
-            crate::system::refuse(&[b"the code cache is full"]);
-        }
+        self.require_room();
         self.regions.find(at, area)?;
         let changing = self.changes(at, area);
         let first = self.blocks.len() as u32;
@@ -50,7 +48,9 @@ impl Cache {
                     self.jump_to_block(&mut code, address);
                     None
                 }
-                Some(end) => self.emit_block(&mut code, &decoded, end, (begin, prefix), area),
+                Some(end) => {
+                    self.emit_block(&mut code, &decoded, (end, false), (begin, prefix), area)
+                }
             };
             self.decoded = decoded;
             (begin, prefix) = (code.at, 0);
@@ -63,8 +63,19 @@ impl Cache {
         Some(first)
     }
 
+    pub(super) fn require_room(&self) {
+        if self.hot + ROOM > self.base + super::COLD || self.literals + ROOM > self.range().end {
+            crate::system::refuse(&[b"the code cache is full"]);
+        }
+    }
+
     /// Decodes a block; `None` where there is no code.
-    fn decode(&mut self, at: u64, into: &mut Vec<Decoded>, area: &mut Area) -> Option<End> {
+    pub(super) fn decode(
+        &mut self,
+        at: u64,
+        into: &mut Vec<Decoded>,
+        area: &mut Area,
+    ) -> Option<End> {
         let limit = self.regions.limit(at, area)?;
         let alone = self.self_written.get(at & !0xfff | 1).is_some();
         let max = if alone { 1 } else { BLOCK_MAX };
@@ -79,11 +90,11 @@ impl Cache {
     }
 
     /// Emits a block; the address that follows it in line.
-    fn emit_block(
+    pub(super) fn emit_block(
         &mut self,
         code: &mut Emitter,
         decoded: &[Decoded],
-        end: End,
+        (end, steps): (End, bool),
         (begin, prefix): (u64, u64),
         area: &mut Area,
     ) -> Option<u64> {
@@ -125,20 +136,28 @@ impl Cache {
             end,
             counter,
             dropped: false,
+            steps,
             next_in_page: [u32::MAX; 2],
         });
-        self.map.insert(address, index);
+        if !steps {
+            self.map.insert(address, index);
+        }
         self.add_to_pages(index, address, end_address);
         let taken = match end {
             End::Conditional(_) if area.counts_edges() => area.counter(),
             _ => NONE,
         };
         self.write_down(decoded, end, (number, taken), area);
+        if steps {
+            code.set(EXIT, exit::STEP);
+            code.jump(self.fixed.exit);
+            return None;
+        }
         self.emit_end(code, index, decoded, end, taken, area)
     }
 
     /// Whether the program may write the page of an address, as far as is known.
-    fn changes(&mut self, at: u64, area: &mut Area) -> bool {
+    pub(super) fn changes(&mut self, at: u64, area: &mut Area) -> bool {
         self.protected.get(at & !0xfff | 1).is_some()
             || self.regions.find(at, area).is_some_and(|region| region.writable)
     }
@@ -393,7 +412,7 @@ impl Cache {
 /// through a pointer in memory that is not in a table (linkage tables, tail calls of virtual
 /// functions), or behind instructions that give back the stack (other tail calls, the dynamic
 /// linker's).
-fn leaves_procedure(block: &[Decoded]) -> bool {
+pub(super) fn leaves_procedure(block: &[Decoded]) -> bool {
     let Some((jump, before)) = block.split_last() else { return false };
     let jump = &jump.instruction;
     let gives_back = |decoded: &Decoded| {

@@ -94,3 +94,36 @@ fn the_cause_is_named_first() {
     }
     assert!(right >= CAUSED.len() * 7 / 10, "{right}\n{told}");
 }
+
+/// Programs of `caused.c` that models of caches, TLB and predictor decide, with words of the
+/// evidence.
+const MODELLED: [(&str, &str, &str); 4] = [
+    ("chase_second", "memory", "loads from the second level a round in the model"),
+    ("chase_pages", "memory", "page walks of loads a round in the model"),
+    ("branch", "speculation", "mispredicted branches a round in the model"),
+    ("dispatch", "speculation", "mispredicted indirect branches a round in the model"),
+];
+
+/// Bursts of a command go through the models, whose numbers are the evidence.
+#[test]
+#[ignore = "needs root"]
+fn models_of_the_processor_decide_for_a_command() {
+    require_root();
+    let build = Place::default();
+    let workload = Workload::build(build.path(), "caused", &["-lm", "-pthread"]);
+    let (mut right, mut told) = (0, String::new());
+    for (name, class, words) in MODELLED {
+        let mut why = Command::new(tests::binary("dcpi"));
+        why.args(["why", "--format", "json", "--"]).arg(workload.program()).args([name, "1"]);
+        let output = why.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {said}");
+        let report: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+        let first = &report["findings"][0];
+        let evidence = first["evidence"].to_string();
+        right += usize::from(first["class"] == class && evidence.contains(words));
+        told += &format!("{name}: {first:#}\n");
+        assert!(first["class"] == class || first["certainty"] != "certain", "{name}: {first:#}");
+    }
+    assert!(right >= MODELLED.len() - 1, "{told}");
+}

@@ -17,7 +17,10 @@ use code::isa::Isa;
 use exact::callgrind::Callgrind;
 use exact::own::{Own, PROGRAM};
 use exact::{Counts, Engine, Run, Streams};
+use image::{ImageId, ImageOffset};
 use model::{EXECUTED, IDEAL};
+use profiledb::ImageRecord;
+use simulate::{Sizes, Tally};
 
 use super::Outcome;
 use super::costs::OnMachine;
@@ -98,9 +101,19 @@ pub(super) fn engine(
     name: Option<EngineName>,
     jumps: bool,
 ) -> Result<Box<dyn Engine>, AnalysisError> {
+    engine_with(name, jumps, None)
+}
+
+/// The same; with sizes of a processor, bursts of instructions go through its models, where the
+/// engine can record them.
+fn engine_with(
+    name: Option<EngineName>,
+    jumps: bool,
+    modelled: Option<Sizes>,
+) -> Result<Box<dyn Engine>, AnalysisError> {
     let on_x86 = if cfg!(target_arch = "x86_64") { EngineName::Own } else { EngineName::Valgrind };
     Ok(match name.unwrap_or(on_x86) {
-        EngineName::Own => Box::new(Own { program: own_program()?, jumps }),
+        EngineName::Own => Box::new(Own { program: own_program()?, jumps, modelled }),
         EngineName::Valgrind => Box::new(Callgrind),
     })
 }
@@ -143,12 +156,24 @@ the output of the first run is seen. The report is that of dcpi lost.
 Exit codes: that of COMMAND, or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
 run; 2 if dcpi ideal could not do its work.";
 
+/// What instructions did in models of the processor, by image and offset.
+pub(super) type Modelled = BTreeMap<(ImageId, ImageOffset), Tally>;
+
 pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
-    let Some(program) = args.command.first() else { return Ok(Outcome::default()) };
+    Ok(run_with(args, None)?.0)
+}
+
+/// Counts, and also models bursts of the counted run on a processor of these sizes.
+pub(super) fn run_with(
+    args: &Ideal,
+    modelled: Option<Sizes>,
+) -> Result<(Outcome, Modelled), AnalysisError> {
+    let Some(program) = args.command.first() else { return Ok(Default::default()) };
     let err = &mut io::stderr().lock();
     if let Err(why) = runnable(program, std::env::var_os("PATH").as_deref()) {
         say(err, &not_runnable(program.as_ref(), why))?;
-        return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
+        let outcome = Outcome { code: Some(why.code()), ..Outcome::default() };
+        return Ok((outcome, Modelled::new()));
     }
     let isa = if cfg!(target_arch = "x86_64") { Isa::X86_64 } else { Isa::Aarch64 };
     if let Some(name) = &args.on.machine
@@ -157,7 +182,7 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         let why = format!("{name} does not execute {isa}, which programs here are made of");
         return Err(AnalysisError::Refused(format!("{why}; leave --machine out")));
     }
-    let engine = engine(args.engine, args.jumps)?;
+    let engine = engine_with(args.engine, args.jumps, modelled)?;
     let coverage = args.coverage.as_deref().map(coverage::Coverage::begin).transpose()?;
     let label = label(program);
     let mut sampled = None;
@@ -190,7 +215,8 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
             sampled.join(&written, &args.db)?;
             code = exit_code(sampled.status());
         }
-        return Ok(Outcome { code: Some(code), ..Outcome::default() });
+        let outcome = Outcome { code: Some(code), ..Outcome::default() };
+        return Ok((outcome, of_images(&counts, &images)));
     }
     say(err, "")?;
     if let Some(sampled) = &sampled {
@@ -205,7 +231,23 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         say(err, &coverage.write(&args.db, &written, &args.on)?)?;
     }
     report(args, &written, err)?;
-    Ok(Outcome { code: Some(code), ..Outcome::default() })
+    Ok((Outcome { code: Some(code), ..Outcome::default() }, Modelled::new()))
+}
+
+/// What was modelled, by the images of the samples.
+fn of_images(counts: &Counts, images: &BTreeMap<ImageId, ImageRecord>) -> Modelled {
+    let has = |number: usize| counts.modelled.keys().any(|site| site.file == number);
+    let of_file = |(number, file): (usize, &exact::CountedFile)| {
+        has(number).then(|| database::identity(&file.file, images)).flatten()
+    };
+    let ids: Vec<Option<ImageId>> = counts.files.iter().enumerate().map(of_file).collect();
+    let mut all = Modelled::new();
+    for (site, tally) in &counts.modelled {
+        if let Some(id) = ids.get(site.file).copied().flatten() {
+            all.entry((id, site.offset)).or_default().add(tally);
+        }
+    }
+    all
 }
 
 /// Writes counts that the database has no room for into the directory for temporary files. Returns

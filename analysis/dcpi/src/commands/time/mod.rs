@@ -128,6 +128,16 @@ Exit codes: 0 done, whatever the verdict; 2 if a command fails or cannot be run.
 timeout, the runs so far are reported.";
 
 pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    // Checks before the runs that the request can be met.
+    let picture = args.picture.as_deref().map(Destination::from_argument);
+    picture.as_ref().map_or(Ok(()), Destination::check)?;
+    let (plan, mut report) = timed(args)?;
+    let functions = functions(args, &plan, &mut report);
+    kept(&report, &args.output, (picture.as_ref(), functions), out)
+}
+
+/// Times the commands; what was planned, and what it gave.
+pub(super) fn timed(args: &Time) -> Result<(Plan, TimeReport), AnalysisError> {
     let commands = words::commands(&args.command)?;
     // Programs that --relink makes are not there yet.
     let there = commands.iter().filter_map(|words| words.first()).filter(|_| args.relink.is_none());
@@ -142,9 +152,6 @@ pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         return Err(AnalysisError::Usage { message, help: "dcpi time --help".to_owned() });
     }
     let relink = args.relink.as_ref().map(words::split).transpose()?;
-    // Checks before the runs that the request can be met.
-    let picture = args.picture.as_deref().map(Destination::from_argument);
-    picture.as_ref().map_or(Ok(()), Destination::check)?;
     if let ([image, procedure], None) = (args.function.as_slice(), &relink) {
         function::check((image, procedure), &commands)?;
     }
@@ -162,9 +169,8 @@ pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         let why = measured.ended.unwrap_or_else(|| "there was no run".to_owned());
         return Err(AnalysisError::Refused(format!("nothing was measured: {why}; run it again")));
     }
-    let mut report = evaluated(args, &plan, measured);
-    let functions = functions(args, &plan, &mut report);
-    kept(&report, &args.output, (picture.as_ref(), functions), out)
+    let report = evaluated(args, &plan, measured);
+    Ok((plan, report))
 }
 
 /// Times the procedure of `--function` in each command.

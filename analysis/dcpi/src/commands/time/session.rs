@@ -22,7 +22,7 @@ const PAIRS: (u32, u32) = (3, 15);
 /// Time that pairs above the least may take in a layout.
 const LAYOUT_TIME: Duration = Duration::from_secs(2);
 
-pub(super) struct Plan {
+pub(in crate::commands) struct Plan {
     pub(super) commands: Vec<Words>,
     /// Runs of each command in a layout; chosen by their time, without.
     pub(super) runs: Option<u32>,

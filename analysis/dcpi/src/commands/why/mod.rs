@@ -1,7 +1,9 @@
 //! `dcpi why`: what takes the time, and why.
 
+mod modelled;
 mod stacks;
 mod sums;
+mod tried;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -18,6 +20,7 @@ use verdict::{Evidence, Hardware, Mechanism, SAMPLES_MIN, Verdict, judge};
 use super::Ideal;
 use super::Outcome;
 use super::costs::{self, OnMachine};
+use super::ideal::Modelled;
 use super::record::Record;
 use super::scratch::temporary;
 use crate::options::{self, Chosen, Format, Output, RowLimit};
@@ -27,7 +30,7 @@ use names::procedures::{self, Needed, Places};
 use query::error::AnalysisError;
 use query::load::Samples;
 use query::problem::{self, Problem};
-use report::{Selection, WhyAlternative, WhyFinding, WhyReport, WhySource};
+use report::{Selection, WhyAlternative, WhyExperiment, WhyFinding, WhyReport, WhySource};
 use stacks::Stacked;
 use sums::Sums;
 
@@ -52,8 +55,13 @@ pub struct Why {
     /// Record the whole machine for this time first, such as 10s or 2min, or in seconds; needs root
     #[arg(long, value_name = "T", conflicts_with = "command", value_parser = seconds)]
     pub seconds: Option<String>,
-    /// Run this command twice, once sampled and once to count its executions exactly, and say why
-    /// it takes its time; needs root
+    /// Also time COMMAND with huge pages, on one CPU and in other layouts, each beside COMMAND as
+    /// it is, by the rules of dcpi time: some 100 further runs
+    #[arg(long = "try", requires = "command")]
+    pub tries: bool,
+    /// Run this command twice, once sampled and once to count its executions exactly and to record
+    /// bursts of them for models of this host's caches and branch predictor, and say why it takes
+    /// its time; needs root
     #[arg(value_name = "COMMAND", last = true, conflicts_with_all = ["image", "procedure"])]
     pub command: Vec<OsString>,
 }
@@ -76,6 +84,13 @@ const SHARE_MIN: f64 = 0.01;
 const SPREAD_BYTES: usize = 32 << 10;
 
 pub(crate) fn run(args: &Why, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    run_with(args, (&Modelled::new(), Vec::new()), out)
+}
+
+/// What is known of a command beside the database: by models, and by experiments.
+type Beside<'a> = (&'a Modelled, Vec<WhyExperiment>);
+
+fn run_with(args: &Why, beside: Beside<'_>, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     if !args.command.is_empty() {
         return commanded(args);
     }
@@ -88,7 +103,11 @@ pub(crate) fn run(args: &Why, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     question.events.retain(|event| event != USERTIME);
     let samples = question.samples()?;
     let damage = problem::damage(&samples.problems);
-    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
+    super::write(
+        &report(args, samples, beside).map_err(|error| error.beside(damage))?,
+        &args.output,
+        out,
+    )
 }
 
 /// Samples and counts a command, and writes the report to standard error, because standard output
@@ -101,13 +120,18 @@ fn commanded(args: &Why) -> Result<Outcome, AnalysisError> {
     words.extend(args.command.iter().cloned());
     let mut ideal: Ideal = options::typed(words).map_err(wrong)?;
     ideal.silent = true;
-    let ran = super::ideal::run(&ideal)?;
+    let sizes = modelled::sizes(&args.on)?;
+    let (ran, modelled) = super::ideal::run_with(&ideal, Some(sizes))?;
     if !db.exists() {
         return Ok(ran);
     }
+    let experiments = match args.tries {
+        true => tried::experiments(&args.command)?,
+        false => Vec::new(),
+    };
     let err = &mut std::io::stderr().lock();
     writeln!(err)?;
-    let told = run(&args.of(&db)?, err)?;
+    let told = run_with(&args.of(&db)?, (&modelled, experiments), err)?;
     Ok(Outcome { code: ran.code, ..told })
 }
 
@@ -175,7 +199,11 @@ impl Whole {
     }
 }
 
-fn report(args: &Why, mut samples: Samples) -> Result<WhyReport, AnalysisError> {
+fn report(
+    args: &Why,
+    mut samples: Samples,
+    (modelled, experiments): Beside<'_>,
+) -> Result<WhyReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
     let (event, _) = samples.time()?;
     let (machine, model) = args.on.model(&samples, None)?;
@@ -201,7 +229,7 @@ fn report(args: &Why, mut samples: Samples) -> Result<WhyReport, AnalysisError> 
     let procedure = args.procedure.as_deref();
     let asked = Asked { machine: &machine, procedure, least, syntax: Some(Syntax::Intel) };
     let mut judged: Vec<Judged> = Vec::new();
-    let told = |found: &Explanation<'_>| judge_procedure(found, &hardware);
+    let told = |found: &Explanation<'_>| judge_procedure(found, &hardware, modelled);
     explained::each(&samples, &asked, &places, &mut problems, told, |mut found| {
         judged.append(&mut found);
     })?;
@@ -250,6 +278,7 @@ fn report(args: &Why, mut samples: Samples) -> Result<WhyReport, AnalysisError> 
         samples: total,
         findings,
         unexplained,
+        experiments,
         omitted,
         problems: once(problems),
     })
@@ -378,8 +407,16 @@ impl Judged {
     }
 }
 
-fn judge_procedure(found: &Explanation<'_>, hardware: &Hardware) -> Vec<Judged> {
+fn judge_procedure(
+    found: &Explanation<'_>,
+    hardware: &Hardware,
+    modelled: &Modelled,
+) -> Vec<Judged> {
     let pieces = found.graph.pieces(found.explained, hardware.ghz).into_iter();
+    let pieces = pieces.map(|mut piece| {
+        modelled::add(&mut piece.region, found, modelled);
+        piece
+    });
     let pieces = pieces.filter(|piece| piece.region.samples >= SAMPLES_MIN as f64);
     pieces
         .map(|piece| Judged {
