@@ -13,14 +13,17 @@ use std::time::Instant;
 /// (vm.max_map_count), which fit with paths of 200 bytes. With a larger limit the unfinished
 /// answers of 24 late inspectors would take the daemon's memory; an answer beyond it is none.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Length (4 bytes), CPU time in ns and memory in bytes (8 bytes each), all little endian.
-const HEAD_BYTES: usize = 20;
+/// Length and process (4 bytes each), CPU time in ns and memory in bytes (8 bytes each), all little
+/// endian.
+const HEAD_BYTES: usize = 24;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
 
 /// What a process has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
+    /// The process.
+    pub pid: u32,
     /// CPU time, in ns.
     pub cpu_ns: u64,
     /// The most memory that was resident, in bytes.
@@ -33,7 +36,7 @@ impl Used {
         let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
         let peak_kib = usage.map_or(0, |usage| usage.max_rss());
         let peak_bytes = u64::try_from(peak_kib).unwrap_or(0) << 10;
-        Self { cpu_ns: kernel::clock::process_cpu_ns(), peak_bytes }
+        Self { pid: std::process::id(), cpu_ns: kernel::clock::process_cpu_ns(), peak_bytes }
     }
 }
 
@@ -60,8 +63,9 @@ impl Connection {
         let mut frame = vec![0; HEAD_BYTES];
         frame = postcard::to_extend(message, frame).map_err(io::Error::other)?;
         let len = u32::try_from(frame.len() - HEAD_BYTES).map_err(io::Error::other)?;
+        let words = [len, used.pid].into_iter().flat_map(u32::to_le_bytes);
         let used = [used.cpu_ns, used.peak_bytes].into_iter().flat_map(u64::to_le_bytes);
-        let head = len.to_le_bytes().into_iter().chain(used);
+        let head = words.chain(used);
         frame.iter_mut().zip(head).for_each(|(to, from)| *to = from);
         let written = self.stream.write_all(&frame);
         wipe(&mut frame);
@@ -137,10 +141,12 @@ impl Connection {
         if len > MESSAGE_BYTES_MAX {
             return Err(io::Error::other("a message is longer than any can be"));
         }
+        let Some((pid, rest)) = rest.split_first_chunk() else { return Ok(None) };
         let Some((cpu_ns, rest)) = rest.split_first_chunk() else { return Ok(None) };
         let Some((peak_bytes, rest)) = rest.split_first_chunk() else { return Ok(None) };
         let [cpu_ns, peak_bytes] = [*cpu_ns, *peak_bytes].map(u64::from_le_bytes);
-        Ok(rest.get(..len).map(|message| (Used { cpu_ns, peak_bytes }, message)))
+        let used = Used { pid: u32::from_le_bytes(*pid), cpu_ns, peak_bytes };
+        Ok(rest.get(..len).map(|message| (used, message)))
     }
 }
 
@@ -165,12 +171,12 @@ mod tests {
         let sent = text.clone();
         let sender = std::thread::spawn(move || {
             let mut end = Connection::new(other.try_clone().unwrap());
-            end.send(&sent, Used { cpu_ns: 7, peak_bytes: 9 }).unwrap();
+            end.send(&sent, Used { pid: 5, cpu_ns: 7, peak_bytes: 9 }).unwrap();
             other.write_all(&[1, 0, 0]).unwrap();
             other
         });
         assert_eq!(one.receive::<String>(None).unwrap(), Some(text));
-        assert_eq!(one.peer, Used { cpu_ns: 7, peak_bytes: 9 });
+        assert_eq!(one.peer, Used { pid: 5, cpu_ns: 7, peak_bytes: 9 });
         let mut other = sender.join().unwrap();
         assert_eq!(one.receive::<u8>(soon()).unwrap(), None, "three bytes are no frame");
         other.write_all(&[0; HEAD_BYTES - 3]).unwrap();

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 pub const LOOP_PATIENCE: Duration = Duration::from_millis(300);
 /// Time that threads other than the loop wait for an answer.
 pub const THREAD_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time that a wait is prolonged while the inspector waits for a CPU: on a host with eight
+/// busy threads for each CPU, it has one for a few ms in a second.
+const WITHOUT_CPU_MAX: Duration = Duration::from_secs(3);
 /// An inspector that has not answered for this long is given up: its own alarm has ended it by
 /// then, unless it waits in a way that nothing ends.
 const LATE_MAX: Duration = Duration::from_secs(12);
@@ -166,6 +169,14 @@ impl Inspectors {
     }
 }
 
+/// Whether an inspector that has worked on a question for this long waits for a CPU, and has had
+/// one for less than half of the time.
+fn lacks_cpu(before: Used, waited: Duration) -> bool {
+    let cpu_ns = kernel::procfs::cpu_ns_if_runnable(before.pid);
+    let used = cpu_ns.map(|cpu_ns| Duration::from_nanos(cpu_ns.saturating_sub(before.cpu_ns)));
+    used.is_some_and(|used| used < waited / 2)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is consistent even if a thread panicked, because each change is one call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -188,7 +199,7 @@ impl Asker {
         let sent = connection.send(&question, Used::default());
         let before = connection.peer;
         let received = match sent {
-            Ok(()) => connection.receive::<Asked::Answer>(Some(begun + self.patience)),
+            Ok(()) => self.receive::<Asked>(&mut connection, begun),
             Err(error) => Err(error),
         };
         self.used(before, connection.peer);
@@ -219,6 +230,24 @@ impl Asker {
             );
         }
         None
+    }
+
+    /// Waits for an answer: longer while the inspector has no CPU, for which nobody that it looks
+    /// at is to blame.
+    fn receive<Asked: Find>(
+        &self,
+        connection: &mut Connection,
+        begun: Instant,
+    ) -> io::Result<Option<Asked::Answer>> {
+        let mut until = begun + self.patience;
+        let last = until + WITHOUT_CPU_MAX;
+        loop {
+            let received = connection.receive::<Asked::Answer>(Some(until))?;
+            if received.is_some() || until >= last || !lacks_cpu(connection.peer, begun.elapsed()) {
+                return Ok(received);
+            }
+            until = (until + self.patience).min(last);
+        }
     }
 
     fn used(&self, before: Used, now: Used) {
@@ -353,6 +382,23 @@ mod tests {
         assert!(another.ask(Mappings { pid: hung.id() }).is_none(), "it is blamed for all");
         hung.kill().unwrap();
         hung.wait().unwrap();
+    }
+
+    #[test]
+    fn who_works_on_a_cpu_or_sleeps_does_not_lack_one() {
+        let second = Duration::from_secs(1);
+        let of = |pid, cpu_ns| Used { pid, cpu_ns, peak_bytes: 0 };
+        // The thread that asks runs.
+        let me = nix::unistd::gettid().as_raw() as u32;
+        let own = kernel::procfs::cpu_ns_if_runnable(me).unwrap();
+        assert!(lacks_cpu(of(me, own), second));
+        assert!(!lacks_cpu(of(me, 0), Duration::from_nanos(own)));
+        let mut asleep = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!lacks_cpu(of(asleep.id(), 0), second));
+        asleep.kill().unwrap();
+        asleep.wait().unwrap();
+        assert!(!lacks_cpu(Used::default(), second), "it has not answered yet");
     }
 
     /// A file server that ended the process that used it when dcpid asked had all of dcpid's time.

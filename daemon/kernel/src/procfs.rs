@@ -104,6 +104,16 @@ pub fn number_of_stat<Number: std::str::FromStr>(stat: &[u8], field: usize) -> O
     rest.split_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
 }
 
+/// CPU time that a thread has had, in ns, if it runs or waits for a CPU now; None if it sleeps, is
+/// gone, or the kernel keeps no such times (CONFIG_SCHED_INFO; proc_pid_schedstat,
+/// Documentation/scheduler/sched-stats.rst).
+pub fn cpu_ns_if_runnable(tid: u32) -> Option<u64> {
+    let state: char = stat_field(tid, 3)?;
+    let times = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    let cpu_ns = times.split_whitespace().next()?.parse().ok()?;
+    (state == 'R').then_some(cpu_ns)
+}
+
 /// Executable mappings of a process, or of `self`; None when it is gone.
 pub fn executable_mappings(pid: impl std::fmt::Display) -> Option<Vec<MapsLine>> {
     Some(executable_lines(&maps(pid)?))
