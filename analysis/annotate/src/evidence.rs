@@ -131,6 +131,7 @@ impl Graph {
         let mut texts = ByAddress::of(&self.parts);
         let chased = self.chased(blocks);
         let mut lines: BTreeMap<u64, f64> = BTreeMap::new();
+        let mut listed = Vec::new();
         for &block in blocks {
             let times = estimate.blocks.get(block)?.executions / rounds;
             let none = Vec::new();
@@ -144,7 +145,9 @@ impl Graph {
                 if landed > hottest.0 {
                     hottest = (landed, at.0);
                 }
-                let text = texts.at(at.0).map_or("", |line| line.text.as_str());
+                let line = texts.at(at.0);
+                listed.extend(line);
+                let text = line.map_or("", |line| line.text.as_str());
                 region.instructions.push(Instruction {
                     share: landed / samples.max(1.0),
                     times: if times.is_finite() { times } else { 1.0 },
@@ -156,6 +159,7 @@ impl Graph {
                 });
             }
         }
+        region.counted = self.counters.per_cycle(listed.into_iter(), ghz);
         region.hot_lines = hot_lines(lines.into_values().collect(), samples);
         Some(Piece { begin: self.graph.blocks().get(begin)?.start.0, hottest: hottest.1, region })
     }

@@ -8,7 +8,7 @@ use stalls::{Explained, Machine};
 use crate::graphs::{Graph, Surveyed};
 use names::named;
 use names::parallel;
-use names::procedures::{self, Needed, Places};
+use names::procedures::{self, Known, Needed, Places};
 use query::load::{self, ImageSamples, Samples};
 use query::problem::Problem;
 use query::progress::{self, Stage};
@@ -18,6 +18,8 @@ use query::progress::{self, Stage};
 pub struct Explanation<'a> {
     /// The procedure's image.
     pub image: &'a ImageSamples,
+    /// The image's procedures and code.
+    pub known: &'a Known,
     /// The procedure.
     pub procedure: &'a Procedure,
     /// Its graph, with its samples.
@@ -137,7 +139,15 @@ fn of_image<T: Send>(
         let graph =
             surveyed.graph(image, &known, procedure, asked.syntax, time, Some(asked.machine))?;
         let explained = graph.explained(asked.machine, time.0, executions)?;
-        let told = || told(&Explanation { image, procedure, graph: &graph, explained: &explained });
+        let told = || {
+            told(&Explanation {
+                image,
+                known: &known,
+                procedure,
+                graph: &graph,
+                explained: &explained,
+            })
+        };
         explained.scale.is_some().then(|| (explained.sums.samples as u64, told()))
     };
     parallel::each(&chosen, explain, |explained| {

@@ -16,6 +16,7 @@ use stalls::best_case::FrequentPaths;
 use stalls::{BestCase, Explained, Machine, ProfiledProcedure, Scale, ScaleBasis};
 use verdict::Sketch;
 
+use crate::counters::Counters;
 use crate::evidence::accesses;
 use crate::listing::{self, ByAddress, Listing};
 use crate::observed::{branches, counted, exact, remaining_rounds, times, within};
@@ -53,6 +54,8 @@ pub struct Graph {
     pub(crate) entered_by_chance: f64,
     /// How the instructions use memory, where that was seen.
     pub(crate) sketches: BTreeMap<Vaddr, Sketch>,
+    /// Hardware events that were sampled beside time.
+    pub(crate) counters: Counters,
 }
 
 impl Graph {
@@ -131,6 +134,8 @@ pub struct Surveyed<'a> {
     times: Vec<ExecutionNs>,
     /// How instructions use memory.
     sketches: BTreeMap<Vaddr, Sketch>,
+    /// Hardware events that were sampled beside time.
+    counters: Counters,
     /// Exact executions, where they were counted.
     exact: Option<ExactCounts>,
 }
@@ -260,6 +265,10 @@ impl<'a> Surveyed<'a> {
             remaining_rounds: remaining_rounds(samples, image, known, problems),
             times: times(samples, image, known, problems),
             sketches: accesses(samples, image, known, problems),
+            counters: samples
+                .time()
+                .map(|(time, _)| Counters::of(samples, time))
+                .unwrap_or_default(),
             exact,
         })
     }
@@ -385,6 +394,7 @@ impl<'a> Surveyed<'a> {
                 .branches
                 .entered_by_chance(Vaddr(known.address(procedure.start))),
             sketches,
+            counters: self.counters.clone(),
         })
     }
 }

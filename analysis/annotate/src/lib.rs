@@ -2,6 +2,7 @@
 //! the models of `code`, `estimate` and `stalls` on what a database holds.
 #![forbid(unsafe_code)]
 
+mod counters;
 pub mod evidence;
 pub mod excerpts;
 pub mod explained;

@@ -276,6 +276,15 @@ pub fn code(
     Ok((isa, bytes.map_err(why)?))
 }
 
+impl ListedInstruction {
+    /// Mnemonic and operands in a syntax; empty if the instruction cannot be read.
+    pub fn text_in(&self, syntax: Syntax, isa: Isa, known: &Known) -> String {
+        let bytes = known.binary.as_ref().and_then(|of| of.code(self.offset, self.len).ok());
+        let lines = isa.disassemble(&bytes.unwrap_or_default(), Vaddr(self.address), syntax);
+        lines.into_iter().next().map(|line| line.text).unwrap_or_default()
+    }
+}
+
 fn disassembled(
     known: &Known,
     procedure: &Procedure,

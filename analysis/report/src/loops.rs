@@ -64,7 +64,9 @@ pub(super) fn lines(
             format!("; why: {} [{word}]", why.mechanism)
         });
         let line = format!("loop {header:#x}{deep}: {samples} % of samples{time}, {rounds}{why}");
-        let test = row.trips.as_ref().map(|test| {
+        // Where another exit ends the loop, its test is not seen to end it as often as it would.
+        let told = row.trips.as_ref().filter(|test| test.only_exit || test.constant);
+        let test = told.map(|test| {
             let TripCount { quantiles, only_exit, single_test_entries, constant, .. } = test;
             let [few, half, most] = quantiles.map(|(low, high)| range(low as f64, high as f64));
             let limit = if *only_exit { "" } else { ", unless another exit ends the loop" };

@@ -76,16 +76,6 @@ fn dynamic(sums: &TimeBreakdown) -> (f64, f64) {
 /// Misses of the data cache and the data TLB together, which samples hardly tell apart.
 const OF_DATA: &str = "data cache or TLB miss, together";
 
-/// Sum of dynamic, static, execution, sampling error and unknown time, as a part of all samples.
-pub(super) fn total(sums: &TimeBreakdown) -> f64 {
-    let all = sums.dynamic + sums.unexplained - sums.gain
-        + sums.waits.values().sum::<f64>()
-        + sums.execution
-        + sums.error
-        + sums.unknown;
-    all / sums.samples.max(f64::MIN_POSITIVE)
-}
-
 /// The lines of a report's head.
 pub(super) fn text(sums: &TimeBreakdown, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let told = rows(sums).into_iter().filter(|(_, low, high)| low.abs().max(high.abs()) >= TOLD);

@@ -1,20 +1,23 @@
 //! `dcpi whatcg` as plain data, as text, JSON and CSV.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use stalls::TimeBreakdown;
+use verdict::{Certainty, Class, Mechanism};
 
 use super::calc::ModelJson;
 use super::fields::Part;
 use super::json::{Event, Head, ProblemEntry};
 use super::quantity::{counted, percent, thousands};
-use super::text::{detail, head, machine, note, problem_lines, selection};
-use super::{EventColumn, Model, Report, Selection, Style, stalls as spent};
+use super::table::{Colour, Table};
+use super::text::{head, machine, note, problem_lines, selection};
+use super::why::{MechanismName, WhyFinding};
+use super::{EventColumn, Model, Report, Selection, Style};
 use query::problem::Problem;
 
 crate::fields! {
-    /// Shares are of `explained`. CSV has a row per cause; rows whose names begin with `=` are
-    /// sums.
+    /// What the selected time was spent on: the findings of `dcpi why`, by mechanism. CSV has a row
+    /// per cause.
     #[derive(Debug)]
     pub struct WhatcgReport {
         pub selection (flat): Selection as Head<'_>;
@@ -26,33 +29,80 @@ crate::fields! {
         pub samples: u64, "samples";
         /// samples among these in procedures that were explained
         pub explained: u64, "samples";
-        /// the time of these procedures by cause
-        pub sums (text): TimeBreakdown;
-        spent (flat): spent::Spent = |it| spent::spent(&it.sums);
+        /// the findings
+        pub findings (text): Vec<WhyFinding>;
+        /// what the time was spent on, the largest part first
+        causes (rows): Vec<CauseRow> = |it| causes(&it.findings);
         pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
-        parts (csvrows): Vec<PartRow> = |it| it.parts();
     }
 
-    /// A part of the time.
+    /// What a part of the time was spent on.
     #[derive(Debug)]
-    pub struct PartRow {
-        /// a cause of stalls, or another part of the time
-        name: String => "name";
-        /// share of the time that the part took, at least
+    pub struct CauseRow {
+        mechanism (text): Mechanism;
+        /// a mechanism of `dcpi why`; `at_limit`: what the instructions need in the best case
+        name: MechanismName = |it| MechanismName::of(it.mechanism) => "name";
+        class: &'static str = |it| it.mechanism.class().name() => "class";
+        /// part of the selected time, likeliest; these add up to 1
+        share: Part => "share";
+        /// the same at least: what findings of a probability of 0.95 give
         low: Part => "low";
-        /// share of the time that the part took, at most
+        /// the same at most
         high: Part => "high";
     }
 }
 
-/// What the sums at the end rest on.
-const SPLIT: &str = "into dynamic, static and execution: between the fewest and the most executions that 19 of 20 procedures have";
+/// Parts of the time: likeliest, least, most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts([f64; 3]);
 
-impl WhatcgReport {
-    fn parts(&self) -> Vec<PartRow> {
-        let part = |(name, low, high)| PartRow { name, low: Part(low), high: Part(high) };
-        spent::rows(&self.sums).into_iter().map(part).collect()
+impl Parts {
+    fn add(&mut self, parts: [f64; 3]) {
+        self.0.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
     }
+}
+
+/// Whether all of a finding's time is spent on its mechanism, and not what could be gained alone.
+fn takes_all(mechanism: Mechanism) -> bool {
+    matches!(mechanism.class(), Class::Kernel | Class::Waiting | Class::Runtime)
+        || mechanism == Mechanism::Unknown
+}
+
+/// What the time was spent on.
+fn causes(findings: &[WhyFinding]) -> Vec<CauseRow> {
+    let mut sums: BTreeMap<Mechanism, Parts> = BTreeMap::new();
+    let mut add = |mechanism, parts| sums.entry(mechanism).or_default().add(parts);
+    for found in findings {
+        let all = found.share.value;
+        let gain = match takes_all(found.mechanism) {
+            true => [all; 3],
+            false => [found.gain.value, found.gain.low, found.gain.high].map(|gain| gain.min(all)),
+        };
+        let [value, low, high] = gain;
+        add(Mechanism::AtLimit, [all - value, all - high, all - low]);
+        let probability =
+            if found.mechanism == Mechanism::Unknown { 1.0 } else { found.probability };
+        let is_certain = Certainty::of(found.mechanism, probability) == Certainty::Certain;
+        let least = if is_certain { low } else { 0.0 };
+        add(found.mechanism, [value * probability, least, high]);
+        let mut rest = 1.0 - probability;
+        for other in &found.alternatives {
+            let part = other.probability.min(rest);
+            rest -= part;
+            add(other.mechanism, [value * part, 0.0, high]);
+        }
+        add(Mechanism::Unknown, [value * rest, 0.0, if rest > 0.0 { high } else { 0.0 }]);
+    }
+    let told: f64 = findings.iter().map(|found| found.share.value).sum();
+    add(Mechanism::Unknown, [(1.0 - told).max(0.0); 3]);
+    let row = |(mechanism, Parts(parts)): (Mechanism, Parts)| {
+        let [share, low, high] = parts.map(|part| Part(part.clamp(0.0, 1.0)));
+        CauseRow { mechanism, share, low, high }
+    };
+    let mut rows: Vec<CauseRow> = sums.into_iter().map(row).collect();
+    rows.retain(|row| row.high.0 > 0.0);
+    rows.sort_by(|a, b| b.share.0.total_cmp(&a.share.0).then(b.high.0.total_cmp(&a.high.0)));
+    rows
 }
 
 impl Report for WhatcgReport {
@@ -69,11 +119,22 @@ impl Report for WhatcgReport {
             counted(self.procedures, "procedure")
         );
         head(style, out, "explained", &of)?;
-        detail(style, out, "split", SPLIT)?;
         writeln!(out)?;
-        spent::text(&self.sums, style, out)?;
-        let sum = spent::total(&self.sums);
-        head(style, out, "", &format!("{:<44} {:>18}", "total", format!("{} %", percent(sum))))?;
+        let mut table = Table::default();
+        table.number("%", "");
+        table.number("at least", "");
+        table.number("at most", "");
+        table.texts("spent on");
+        for CauseRow { mechanism, share, low, high } in causes(&self.findings) {
+            let what = match mechanism {
+                Mechanism::AtLimit => "what the instructions need at best".to_owned(),
+                other => other.to_string(),
+            };
+            let cells = vec![percent(share.0), percent(low.0), percent(high.0), what];
+            table.coloured(cells, Colour::of_share(share.0));
+        }
+        table.write(style, out)?;
+        writeln!(out)?;
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
@@ -83,5 +144,56 @@ impl Report for WhatcgReport {
 
     fn problems(&self) -> &[Problem] {
         &self.problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WhyAlternative;
+    use stats::Share;
+
+    fn finding(mechanism: Mechanism, share: f64, gain: [f64; 3], probability: f64) -> WhyFinding {
+        let [value, low, high] = gain;
+        WhyFinding {
+            share: Share { value: share, low: share, high: share },
+            gain: Share { value, low, high },
+            image: None,
+            procedure: None,
+            address: None,
+            source: None,
+            mechanism,
+            probability,
+            evidence: Vec::new(),
+            alternatives: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn parts_add_up_to_all_time() {
+        let other = WhyAlternative { mechanism: Mechanism::PageWalk, probability: 0.1 };
+        let findings = [
+            WhyFinding {
+                alternatives: vec![other],
+                ..finding(Mechanism::LoadFromMemory, 0.5, [0.4, 0.3, 0.5], 0.8)
+            },
+            finding(Mechanism::BranchMispredict, 0.2, [0.1, 0.05, 0.15], 0.96),
+            finding(Mechanism::KernelCopy, 0.1, [0.09, 0.0, 0.1], 0.8),
+        ];
+        let rows = causes(&findings);
+        let sum: f64 = rows.iter().map(|row| row.share.0).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{rows:?}");
+        let of = |mechanism| rows.iter().find(|row| row.mechanism == mechanism).unwrap();
+        let parts = |mechanism| [of(mechanism).share.0, of(mechanism).low.0, of(mechanism).high.0];
+        let is = |mechanism, expected: [f64; 3]| {
+            let told = parts(mechanism);
+            assert!(told.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{told:?}");
+        };
+        is(Mechanism::LoadFromMemory, [0.32, 0.0, 0.5]);
+        is(Mechanism::PageWalk, [0.04, 0.0, 0.5]);
+        is(Mechanism::BranchMispredict, [0.096, 0.05, 0.15]);
+        is(Mechanism::KernelCopy, [0.08, 0.0, 0.1]);
+        is(Mechanism::AtLimit, [0.2, 0.05, 0.35]);
+        assert!(rows.iter().all(|row| row.low.0 <= row.share.0 && row.share.0 <= row.high.0));
     }
 }

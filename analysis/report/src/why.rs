@@ -117,6 +117,12 @@ crate::fields! {
 #[derive(Debug)]
 pub struct MechanismName(&'static str);
 
+impl MechanismName {
+    pub(super) fn of(mechanism: Mechanism) -> Self {
+        Self(mechanism.name())
+    }
+}
+
 impl super::fields::Shaped for MechanismName {
     fn shape() -> super::fields::Shape {
         super::fields::Shape::Scalar("string")
@@ -145,7 +151,7 @@ impl From<Evidence> for WhyEvidence {
 }
 
 impl WhyFinding {
-    fn certainty(&self) -> Certainty {
+    pub(super) fn certainty(&self) -> Certainty {
         Certainty::of(self.mechanism, self.probability)
     }
 

@@ -62,6 +62,7 @@ pub(crate) fn candidates(region: &Region, hardware: &Hardware) -> Vec<Candidate>
     shared(region, &mut found);
     special(region, &mut found);
     assists(region, hardware, &mut found);
+    crate::counted::candidates(region, hardware, &mut found);
     found
 }
 

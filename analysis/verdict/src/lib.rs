@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod candidates;
+mod counted;
 mod hardware;
 mod judge;
 mod mechanism;
@@ -18,6 +19,7 @@ mod modelled;
 mod names;
 mod region;
 
+pub use counted::{Counted, Counter};
 pub use hardware::{Hardware, Level};
 pub use judge::{SAMPLES_MIN, Verdict, judge};
 pub use mechanism::{Certainty, Class, Mechanism};
@@ -27,7 +29,7 @@ pub use region::{Instruction, Kind, Modelled, Region, Sketch};
 /// What a verdict rests on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// What it is of: `time`, `limit`, `addresses`, `branches`, `code`, `samples`.
+    /// What it is of: `time`, `limit`, `addresses`, `branches`, `code`, `counters`, `samples`.
     pub kind: &'static str,
     /// In words.
     pub text: String,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use model::{Access, Apart, Crossed};
 
+use crate::Counted;
+
 /// A loop, or a procedure without one that takes most of its time.
 #[derive(Clone, Debug, Default)]
 pub struct Region {
@@ -20,6 +22,8 @@ pub struct Region {
     pub entered_by_chance: f64,
     /// Lines of 64 bytes that have 90 % of its samples.
     pub hot_lines: usize,
+    /// Hardware events that were sampled, in its time.
+    pub counted: Vec<Counted>,
     /// Its instructions.
     pub instructions: Vec<Instruction>,
 }

@@ -1,16 +1,16 @@
-//! `dcpi topstalls`: the instructions that waited longest.
+//! `dcpi topstalls`: the instructions that waited longest: the findings of `dcpi why` in code, by
+//! the instruction that takes the time.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
-use estimate::Confidence;
 
 use super::Outcome;
 use super::costs::{self, OnMachine};
+use super::ideal::Modelled;
+use super::why::{Question, findings, once};
 use crate::options::{Chosen, Output, RowLimit, SyntaxArgument};
-use annotate::explained::{self, Asked, Explanation};
 use query::error::AnalysisError;
 use query::load::Samples;
 use query::problem;
@@ -25,12 +25,12 @@ pub struct Topstalls {
     pub images: Vec<String>,
     #[command(flatten)]
     pub max: RowLimit,
-    /// Leave out instructions whose executions are known with less confidence than this
+    /// Leave out causes that are less probable than this
     #[arg(long, value_name = "SURE", value_enum, ignore_case = true, default_value = "low")]
     pub min_confidence: Sure,
-    /// Leave out procedures with fewer samples than this
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    pub min_samples: u64,
+    /// Leave out procedures with fewer samples than this [default: half a percent of all]
+    #[arg(long, value_name = "N")]
+    pub min_samples: Option<u64>,
     #[command(flatten)]
     pub syntax: SyntaxArgument,
     #[command(flatten)]
@@ -41,27 +41,27 @@ pub struct Topstalls {
     pub output: Output,
 }
 
-/// Confidence in the number of an instruction's executions.
+/// Probability of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sure {
-    /// The error is not known.
+    /// Any.
     #[value(alias = "l")]
     Low,
-    /// The number is probably within 15 %.
+    /// 0.75: likely.
     #[value(alias = "m")]
     Medium,
-    /// The number is probably within 10 %.
+    /// 0.95: certain.
     #[value(alias = "h")]
     High,
 }
 
 const NOTES: &str = "\
-The column stall % has the part of all samples of time that the instruction took beyond its best \
-case, and up to % the same for the fewest executions that are possible. The column cycles has the \
-cycles of each execution beyond the best case; ? means that they are not known, because memory may \
-have taken all the time. The column sure has the confidence in the number of executions, and the \
-column may be has the letters of possible causes. dcpi calc --help explains the letters; dcpi calc \
-shows the procedure around the instruction.
+A row is a loop, or a procedure without loops that take its time, with the instruction that takes \
+the time; where no single one can, the one with the most samples. The column lost % has the \
+part of all samples of time that would be gained without the cause, and up to % the same at most. \
+The cause is that of dcpi why: certain with a probability of at least 0.95, likely of at \
+least 0.75, possible of less. dcpi why has its evidence; dcpi calc shows the procedure around the \
+instruction, with all that each instruction may have waited for.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -72,72 +72,31 @@ pub(crate) fn run(args: &Topstalls, out: &mut dyn Write) -> Result<Outcome, Anal
 }
 
 fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, AnalysisError> {
-    let mut problems = std::mem::take(&mut samples.problems);
-    let (machine, model) = args.on.model(&samples, None)?;
-    let syntax = args.syntax.syntax();
-    let asked =
-        Asked { machine: &machine, procedure: None, least: args.min_samples, syntax: Some(syntax) };
-    let places = args.on.places();
+    let question = Question {
+        procedure: None,
+        on: &args.on,
+        syntax: args.syntax.syntax(),
+        waits: false,
+        least: args.min_samples,
+    };
+    let found = findings(&question, &mut samples, &Modelled::new())?;
     let least = match args.min_confidence {
-        Sure::Low => Confidence::Low,
-        Sure::Medium => Confidence::Medium,
-        Sure::High => Confidence::High,
+        Sure::Low => 0.0,
+        Sure::Medium => 0.75,
+        Sure::High => 0.95,
     };
-    let mut rows: Vec<StallRow> = Vec::new();
-    let told = |found: &Explanation<'_>| {
-        stalled(found).into_iter().filter(|row| row.confidence >= least).collect()
-    };
-    let covered =
-        explained::each(&samples, &asked, &places, &mut problems, told, |mut found: Vec<_>| {
-            rows.append(&mut found)
-        })?;
-    rows.sort_by(|a, b| b.most.total_cmp(&a.most));
-    let omitted = rows.split_off(args.max.of(rows.len())).len();
+    let mut stalls: Vec<StallRow> = found.stalled();
+    stalls.retain(|row| row.finding.probability >= least);
+    let omitted = stalls.split_off(args.max.of(stalls.len())).len();
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(TopstallsReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events: costs::columns(&samples),
-        machine: model,
-        samples: covered.samples,
-        explained: covered.explained,
-        stalls: rows,
+        machine: found.model,
+        samples: found.samples,
+        explained: found.explained.0,
+        stalls,
         omitted,
-        problems,
+        problems: once(found.problems),
     })
-}
-
-fn stalled(found: &Explanation<'_>) -> Vec<StallRow> {
-    let lines = found.graph.parts.iter().flat_map(|part| &part.instructions);
-    let lines: BTreeMap<u64, &str> = lines.map(|line| (line.address, line.text.as_str())).collect();
-    let estimate = found.graph.estimate.as_ref();
-    let Some(scale) = found.explained.scale else { return Vec::new() };
-    let known = scale.is_known();
-    let mut rows = Vec::new();
-    for (number, block) in found.explained.blocks.iter().enumerate() {
-        let runs =
-            estimate.and_then(|estimate| estimate.blocks.get(number)).copied().unwrap_or_default();
-        let samples = |cycles: f64| cycles * runs.executions * scale.samples_per_cycle;
-        for (why, at) in block.iter().zip(found.graph.graph.instructions(number)) {
-            let largest = why.culprits.first().map_or(0.0, |culprit| culprit.high);
-            let stall = (why.cycles - why.best.cycles).max(0.0);
-            if samples(stall.max(largest)) < 1.0 {
-                continue;
-            }
-            // Where cycles are not known, executions may have been as many as the best case allows.
-            let surely = samples(why.cycles) - why.best.cycles * runs.executions * scale.upper;
-            rows.push(StallRow {
-                stall: if known { samples(stall) } else { surely.max(0.0) },
-                most: samples(stall.max(largest)),
-                cycles: known.then_some(stall),
-                confidence: runs.confidence,
-                culprits: why.culprits.clone(),
-                unexplained: why.unexplained > stall / 10.0,
-                image: found.image.record.name.clone(),
-                procedure: found.procedure.name().to_owned(),
-                address: at.0,
-                text: lines.get(&at.0).map(|text| (*text).to_owned()).unwrap_or_default(),
-            });
-        }
-    }
-    rows
 }

@@ -146,14 +146,8 @@ impl Batch {
         assert!(matches!(code, Some(0 | 1)) && !errors.contains("panicked"), "{code:?} {errors}");
         let told: serde_json::Value = serde_json::from_str(&told).unwrap();
         let number = |name: &str| told[name].as_u64().unwrap();
-        let part = |name: &str| told[name].as_f64().unwrap();
-        let statics: f64 = told["statics"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| row["share"].as_f64().unwrap())
-            .sum();
-        let all = part("dynamic") + statics + part("execution") + part("sampling_error");
+        let causes = told["causes"].as_array().unwrap();
+        let all: f64 = causes.iter().map(|cause| cause["share"].as_f64().unwrap()).sum();
         assert!((all - 1.0).abs() < 1e-3, "{all}");
         let explained = 100.0 * number("explained") as f64 / number("samples").max(1) as f64;
         println!(

@@ -372,16 +372,12 @@ fn cycles_are_not_known_where_memory_may_have_taken_them_all() {
     assert!(block["cpi"].is_null() && block["best_cpi"].is_f64(), "{block:#}");
     assert!(load["cpi"].is_null() && load["cpi_most"].as_f64().unwrap() > 1000.0, "{load:#}");
     assert!(load["culprits"][0]["high"].is_null(), "{load:#}");
+    // What cannot be known is no finding, nor a cause that surely took the time.
     let whatcg = json("whatcg");
-    assert!(
-        whatcg["not_known"] == 1.0 && whatcg["execution"] == 0.0 && whatcg["statics"] == json!([]),
-        "{whatcg:#}"
-    );
-    let data =
-        whatcg["causes"].as_array().unwrap().iter().find(|cause| cause["letter"] == "d").unwrap();
-    assert!(data["low"] == 0.0 && data["high"].as_f64().unwrap() > 0.95, "{data:#}");
+    let causes = whatcg["causes"].as_array().unwrap();
+    assert!(causes.iter().all(|cause| cause["low"] == 0.0), "{whatcg:#}");
     let row = &json("topstalls")["rows"][0];
-    assert!(row["cycles"].is_null() && row["most"].as_f64().unwrap() > 0.9, "{row:#}");
+    assert!(row["certainty"] != "certain" && row["procedure"] == "copy", "{row:#}");
     let list = shown(&db, "list copy copy --why");
     let load = list.lines().find(|line| line.contains("> 401007")).unwrap();
     assert!(load.split_whitespace().any(|cell| cell.starts_with("Dd")), "{load}");
@@ -414,7 +410,7 @@ fn a_procedure_is_chosen_by_an_address_in_it() {
     assert!(all.contains("1 procedure with 4,935 of 4,935 samples"), "{all}");
     assert_eq!(shown(&db, "whatcg copy 0x401007"), all);
     let none = refused(&db, "whatcg copy 0x402000");
-    assert!(none.starts_with("no procedure at 0x402000 with at least 100 samples"), "{none}");
+    assert!(none.starts_with("no procedure at 0x402000 with at least "), "{none}");
 }
 
 #[test]

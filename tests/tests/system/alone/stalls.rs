@@ -110,9 +110,9 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
             "{letter} is cleared: {line:#}"
         );
     }
-    let all = asked("whatcg", &[]);
+    let all = asked("whatcg", &["--min-samples", "100"]);
     assert!(all["procedures"].as_u64().unwrap() >= 9, "{all:#}");
-    let stalls = asked("topstalls", &["-n", "5"]);
+    let stalls = asked("topstalls", &["-n", "5", "--min-samples", "100"]);
     assert_eq!(stalls["rows"].as_array().unwrap().len(), 5, "{stalls:#}");
 }
 

@@ -5,6 +5,7 @@ mod stacks;
 mod sums;
 mod tried;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Write;
@@ -26,11 +27,14 @@ use super::scratch::temporary;
 use crate::options::{self, Chosen, Format, Output, RowLimit};
 use annotate::explained::{self, Asked, Explanation};
 use calls::USERTIME;
+use names::named;
 use names::procedures::{self, Needed, Places};
 use query::error::AnalysisError;
 use query::load::Samples;
 use query::problem::{self, Problem};
-use report::{Selection, WhyAlternative, WhyExperiment, WhyFinding, WhyReport, WhySource};
+use report::{
+    Model, Selection, StallRow, WhyAlternative, WhyExperiment, WhyFinding, WhyReport, WhySource,
+};
 use stacks::Stacked;
 use sums::Sums;
 
@@ -176,10 +180,11 @@ struct Judged {
     name: String,
     procedure: String,
     begin: u64,
-    hottest: u64,
     samples: f64,
     is_loop: bool,
     verdict: Verdict,
+    /// The instruction that takes the time, or else the one with the most samples.
+    slowest: (u64, String),
 }
 
 /// What shares are of.
@@ -199,25 +204,101 @@ impl Whole {
     }
 }
 
+/// What findings are asked of.
+pub(crate) struct Question<'a> {
+    /// Only procedures with this in their names, or the one with this address in it.
+    pub(crate) procedure: Option<&'a str>,
+    pub(crate) on: &'a OnMachine,
+    /// The syntax of instructions that are shown.
+    pub(crate) syntax: Syntax,
+    /// Whether the time in which threads wait counts.
+    pub(crate) waits: bool,
+    /// Fewest samples of a procedure that is judged; none: half of what a finding needs.
+    pub(crate) least: Option<u64>,
+}
+
+/// All findings of a selection, those with the largest gain first.
+pub(crate) struct Found {
+    pub(crate) findings: Vec<WhyFinding>,
+    /// The pieces of code that the findings are of.
+    judged: Vec<Judged>,
+    pub(crate) model: Model,
+    /// Samples of time on a CPU.
+    pub(crate) samples: u64,
+    /// Samples among these in procedures that were explained, and the number of these.
+    pub(crate) explained: (u64, u64),
+    whole: Whole,
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl Found {
+    /// The pieces of code that were judged, those with the largest gain first.
+    pub(crate) fn stalled(&self) -> Vec<StallRow> {
+        let of = |one: &Judged| {
+            let (at, text) = &one.slowest;
+            let finding = WhyFinding { address: Some(*at), ..of_code(one, self.whole) };
+            StallRow { finding, text: text.clone() }
+        };
+        let mut all: Vec<StallRow> = self.judged.iter().map(of).collect();
+        all.sort_by(|a, b| by_gain(&a.finding, &b.finding));
+        all
+    }
+}
+
 fn report(
     args: &Why,
     mut samples: Samples,
     (modelled, experiments): Beside<'_>,
 ) -> Result<WhyReport, AnalysisError> {
-    let mut problems = std::mem::take(&mut samples.problems);
-    let (event, _) = samples.time()?;
-    let (machine, model) = args.on.model(&samples, None)?;
-    let hardware = args.on.hardware(&samples, machine.core_ghz)?;
-    let total = costs::columns(&samples).get(event).map_or(0, |column| column.counted.samples);
+    let question = Question {
+        procedure: args.procedure.as_deref(),
+        on: &args.on,
+        syntax: Syntax::Intel,
+        waits: args.chosen.events.iter().any(|event| event == USERTIME),
+        least: None,
+    };
+    let mut found = findings(&question, &mut samples, modelled)?;
+    let total = found.samples;
+    let mut findings = found.findings;
+    findings.retain(|found| found.share.value >= SHARE_MIN);
+    let unexplained = unexplained(&findings, total);
+    let omitted = findings.split_off(args.max.of(findings.len())).len();
     let places = args.on.places();
-    let waits = args.chosen.events.iter().any(|event| event == USERTIME);
-    let mut stacked = match args.procedure {
+    add_sources(&mut findings, &found.judged, (&samples, &places), &mut found.problems);
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(WhyReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        events: costs::columns(&samples),
+        machine: found.model,
+        samples: total,
+        findings,
+        unexplained,
+        experiments,
+        omitted,
+        problems: once(found.problems),
+    })
+}
+
+/// What takes the selected time, and why.
+pub(crate) fn findings(
+    question: &Question<'_>,
+    samples: &mut Samples,
+    modelled: &Modelled,
+) -> Result<Found, AnalysisError> {
+    let mut problems = std::mem::take(&mut samples.problems);
+    let samples = &*samples;
+    let (event, _) = samples.time()?;
+    let (machine, model) = question.on.model(samples, None)?;
+    let hardware = question.on.hardware(samples, machine.core_ghz)?;
+    let total = costs::columns(samples).get(event).map_or(0, |column| column.counted.samples);
+    let places = question.on.places();
+    let mut stacked = match question.procedure {
         Some(_) => None,
-        None => Stacked::of(&samples, &places, &mut problems).map(Some)?,
+        None => Stacked::of(samples, &places, &mut problems).map(Some)?,
     };
     let mut whole = Whole { samples: total, on_cpu: 1.0 };
     let mut findings = Vec::new();
-    if let Some(stacked) = stacked.as_mut().filter(|_| waits) {
+    if let Some(stacked) = stacked.as_mut().filter(|_| question.waits) {
         let waited = stacked.waits();
         let waited_ns: f64 = waited.values().flat_map(BTreeMap::values).sum();
         let weight = samples.events.get(event).map_or(0.0, |event| event.weight);
@@ -225,25 +306,23 @@ fn report(
         whole.on_cpu = on_cpu_ns / (on_cpu_ns + waited_ns).max(f64::MIN_POSITIVE);
         findings.append(&mut sums::waits(&waited, on_cpu_ns + waited_ns));
     }
-    let least = ((total as f64 * SHARE_MIN / 2.0) as u64).max(SAMPLES_MIN);
-    let procedure = args.procedure.as_deref();
+    let usual = ((total as f64 * SHARE_MIN / 2.0) as u64).max(SAMPLES_MIN);
+    let (procedure, least) = (question.procedure, question.least.unwrap_or(usual));
     let asked = Asked { machine: &machine, procedure, least, syntax: Some(Syntax::Intel) };
-    let mut judged: Vec<Judged> = Vec::new();
-    let told = |found: &Explanation<'_>| judge_procedure(found, &hardware, modelled);
-    explained::each(&samples, &asked, &places, &mut problems, told, |mut found| {
+    let (mut judged, mut procedures) = (Vec::new(), 0);
+    let told =
+        |found: &Explanation<'_>| judge_procedure(found, (&hardware, modelled), question.syntax);
+    let covered = explained::each(samples, &asked, &places, &mut problems, told, |mut found| {
         judged.append(&mut found);
+        procedures += 1;
     })?;
     if let Some(procedure) = procedure.filter(|_| judged.is_empty()) {
-        let why = format!(
-            "no procedure called {procedure:?} with at least {} has code that can be read",
-            report::counted(least, "sample")
-        );
-        return Err(AnalysisError::Refused(format!("{why}; procedures with samples: dcpi prof")));
+        return Err(nothing_called(procedure, least, &problems));
     }
-    if args.procedure.is_none() {
+    if procedure.is_none() {
         let mut sums = Sums::default();
         for image in samples.images.iter().filter(|image| image.wanted && !image.is_idle()) {
-            let known = procedures::known(&samples, image, &places, Needed::All, &mut problems);
+            let known = procedures::known(samples, image, &places, Needed::All, &mut problems);
             sums.add(image, known.ok().as_ref(), event);
         }
         let name = samples.events.get(event).map(|event| event.name.clone()).unwrap_or_default();
@@ -252,7 +331,7 @@ fn report(
         let interpreted =
             stacked.as_mut().map(|stacked| stacked.interpreted(&name)).unwrap_or_default();
         findings.append(&mut sums.findings(whole, (&for_whom, stacks), &interpreted));
-        judged.retain(|one| !sums.is_runtime(&one.name, &one.procedure));
+        judged.retain(|one: &Judged| !sums.is_runtime(&one.name, &one.procedure));
         let largest = judged.iter().map(|one| one.samples).fold(0.0, f64::max);
         let spread = sums.spread(&hardware).filter(|_| largest < 0.2 * total as f64);
         if let Some((name, verdict, of)) = spread {
@@ -262,26 +341,31 @@ fn report(
     }
     let of_code = judged.iter().map(|one| of_code(one, whole)).collect();
     findings.extend(joined(of_code, whole));
-    findings.retain(|found| found.share.value >= SHARE_MIN);
-    findings.sort_by(|a, b| {
-        let by = |of: fn(&WhyFinding) -> f64| of(b).total_cmp(&of(a));
-        by(worthwhile).then(by(|found| found.share.value))
-    });
-    let unexplained = unexplained(&findings, total);
-    let omitted = findings.split_off(args.max.of(findings.len())).len();
-    add_sources(&mut findings, &judged, (&samples, &places), &mut problems);
-    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
-    Ok(WhyReport {
-        selection: Selection { db: samples.db.root().display().to_string(), epochs },
-        events: costs::columns(&samples),
-        machine: model,
-        samples: total,
-        findings,
-        unexplained,
-        experiments,
-        omitted,
-        problems: once(problems),
-    })
+    findings.sort_by(by_gain);
+    let explained = (covered.explained, procedures);
+    Ok(Found { findings, judged, model, samples: total, explained, whole, problems })
+}
+
+/// The error where no procedure that was asked for can be judged.
+fn nothing_called(procedure: &str, least: u64, problems: &[Problem]) -> AnalysisError {
+    let of_no_machine = |problem: &&Problem| matches!(problem, Problem::NoMachine { .. });
+    if let Some(problem) = problems.iter().find(of_no_machine) {
+        return AnalysisError::Refused(problem.to_string());
+    }
+    let what = match named::address(procedure) {
+        Some(_) => format!("at {procedure}"),
+        None => format!("called {procedure:?}"),
+    };
+    let why = format!(
+        "no procedure {what} with at least {} has code that can be read",
+        report::counted(least, "sample")
+    );
+    AnalysisError::Refused(format!("{why}; procedures with samples: dcpi prof"))
+}
+
+fn by_gain(a: &WhyFinding, b: &WhyFinding) -> Ordering {
+    let by = |of: fn(&WhyFinding) -> f64| of(b).total_cmp(&of(a));
+    by(worthwhile).then(by(|found| found.share.value))
 }
 
 /// Gain below which findings are in the order of their shares: that of a program at its limit is
@@ -346,7 +430,7 @@ fn joined(findings: Vec<WhyFinding>, whole: Whole) -> Vec<WhyFinding> {
 }
 
 /// Problems that several looks at the same images found, once.
-fn once(problems: Vec<Problem>) -> Vec<Problem> {
+pub(crate) fn once(problems: Vec<Problem>) -> Vec<Problem> {
     let mut seen = BTreeSet::new();
     problems.into_iter().filter(|problem| seen.insert(problem.to_string())).collect()
 }
@@ -403,14 +487,14 @@ fn add_sources(
 impl Judged {
     /// The instruction that takes the time, or the begin of the loop.
     fn address(&self) -> u64 {
-        self.verdict.at.unwrap_or(if self.is_loop { self.begin } else { self.hottest })
+        self.verdict.at.unwrap_or(if self.is_loop { self.begin } else { self.slowest.0 })
     }
 }
 
 fn judge_procedure(
     found: &Explanation<'_>,
-    hardware: &Hardware,
-    modelled: &Modelled,
+    (hardware, modelled): (&Hardware, &Modelled),
+    syntax: Syntax,
 ) -> Vec<Judged> {
     let pieces = found.graph.pieces(found.explained, hardware.ghz).into_iter();
     let pieces = pieces.map(|mut piece| {
@@ -419,15 +503,24 @@ fn judge_procedure(
     });
     let pieces = pieces.filter(|piece| piece.region.samples >= SAMPLES_MIN as f64);
     pieces
-        .map(|piece| Judged {
-            image: found.image.record.id,
-            name: found.image.record.name.clone(),
-            procedure: found.procedure.name().to_owned(),
-            begin: piece.begin,
-            hottest: piece.hottest,
-            samples: piece.region.samples,
-            is_loop: piece.region.is_loop,
-            verdict: judge(&piece.region, hardware),
+        .map(|piece| {
+            let verdict = judge(&piece.region, hardware);
+            let at = verdict.at.unwrap_or(piece.hottest);
+            let mut parts = found.graph.parts.iter();
+            let slowest = parts.find_map(|part| {
+                let line = part.instructions.iter().find(|line| line.address == at)?;
+                Some(line.text_in(syntax, part.isa?, found.known))
+            });
+            Judged {
+                image: found.image.record.id,
+                name: found.image.record.name.clone(),
+                procedure: found.procedure.name().to_owned(),
+                begin: piece.begin,
+                samples: piece.region.samples,
+                is_loop: piece.region.is_loop,
+                slowest: (at, slowest.unwrap_or_default()),
+                verdict,
+            }
         })
         .collect()
 }
