@@ -356,11 +356,13 @@ mod tests {
         for (cycles, load, mechanism) in [
             (17.0, load(1.0, 0.0, 0.0, 0.0), Mechanism::LoadFromL2),
             (110.0, load(1.0, 0.95, 0.02, 0.0), Mechanism::LoadFromL3),
-            (170.0, load(1.0, 0.0, 0.0, 1.0), Mechanism::PageWalk),
             (900.0, load(1.0, 1.0, 1.0, 0.3), Mechanism::LoadFromMemory),
         ] {
             assert_eq!(told(&region(cycles, load, 0.0)), (mechanism, certain), "{cycles}");
         }
+        // Pages may be huge.
+        let walks = region(170.0, load(1.0, 0.0, 0.0, 1.0), 0.0);
+        assert_eq!(told(&walks), (Mechanism::PageWalk, Certainty::Likely));
         // The model says memory; the time of a round has no room for it.
         let (_, certainty) = told(&region(20.0, load(1.0, 1.0, 1.0, 0.0), 0.0));
         assert!(certainty < certain);

@@ -50,7 +50,7 @@ fn what_is_left_out_is_counted() {
 fn loops_have_their_rounds() {
     let page = data(&page(&crate::why::copies(), "--why"));
     let loops = &page["listings"]["0"]["loops"];
-    let told = "loop 0x401007: 99.90 % of samples, about 100 rounds for one entry (high); why: loads from memory [possible]; its test at 0x401015 says 96–104 rounds for all entries, by 9,900 samples";
+    let told = "loop 0x401007: 99.90 % of samples, about 100 rounds for one entry (high); why: loads from memory [likely]; its test at 0x401015 says 96–104 rounds for all entries, by 9,900 samples";
     assert!(loops[0].as_str().unwrap().starts_with(told), "{loops}");
 }
 
