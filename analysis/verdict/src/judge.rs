@@ -2,7 +2,7 @@
 
 use crate::candidates::{Candidate, candidates};
 use crate::region::{Instruction, Kind};
-use crate::{Evidence, Hardware, Mechanism, Region};
+use crate::{Evidence, Hardware, Mechanism, Region, modelled};
 
 /// A cause, with its probability.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,8 +41,8 @@ const SHOWN: f64 = 0.95;
 /// Probability of the limit where neither a time nor anything else was seen: most such code runs
 /// as fast as its instructions let it.
 const BY_DEFAULT: f64 = 0.55;
-/// Largest probability of that limit: what was not seen makes nothing likely.
-const BY_DEFAULT_MAX: f64 = 0.74;
+/// Largest probability of what is only possible: what was not seen makes nothing likely.
+const POSSIBLE_MAX: f64 = 0.74;
 /// Largest probability where the time of a round is not known.
 const WITHOUT_TIME: f64 = 0.7;
 /// Most alternatives that are told.
@@ -73,13 +73,16 @@ pub fn judge(region: &Region, hardware: &Hardware) -> Verdict {
     }
     let rival = of_mechanisms.get(1).map_or(0.0, |(_, score)| *score);
     let Some((score, best)) = all.into_iter().next().filter(|(score, _)| *score >= 0.1) else {
-        return unknown(region, limit);
+        return match modelled::find_any(region, hardware) {
+            true => without_models(region, hardware),
+            false => unknown(region, limit),
+        };
     };
     // Of two that both explain the time, one is true.
     let score = score * (1.0 - 0.45 * rival / score.max(rival));
     let is_by_default = best.evidence.iter().any(|evidence| evidence.kind == "limit");
     let most = match best.mechanism {
-        _ if is_by_default => BY_DEFAULT_MAX,
+        _ if is_by_default => POSSIBLE_MAX,
         Mechanism::PageWalk => WALKS_MAX,
         _ => PROBABILITY_MAX,
     };
@@ -126,6 +129,15 @@ fn calibrated(score: f64) -> f64 {
         (score < *to).then(|| low + (score - from) / (to - from) * (high - low))
     };
     RIGHT.windows(2).find_map(between).unwrap_or(score)
+}
+
+/// The verdict by samples alone, where the models find more misses than there is time for: what they
+/// see is an address space, and many of its pages may be one page of memory.
+fn without_models(region: &Region, hardware: &Hardware) -> Verdict {
+    let mut sampled = region.clone();
+    sampled.instructions.iter_mut().for_each(|one| one.modelled = None);
+    let verdict = judge(&sampled, hardware);
+    Verdict { probability: verdict.probability.min(POSSIBLE_MAX), ..verdict }
 }
 
 /// How well a candidate explains the time beyond the limit: a probability.

@@ -51,6 +51,15 @@ pub(crate) fn is_known(region: &Region) -> bool {
     most >= EXECUTIONS_MIN && 2 * seen > all
 }
 
+/// Whether the models have seen enough of a region, and see events that cost time.
+pub(crate) fn find_any(region: &Region, hardware: &Hardware) -> bool {
+    let mut found = Vec::new();
+    if is_known(region) {
+        candidates(region, hardware, &mut found);
+    }
+    !found.is_empty()
+}
+
 /// Adds what the models give evidence for.
 pub(crate) fn candidates(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
     let from = found.len();

@@ -169,7 +169,7 @@ pub(super) fn run_with(
     modelled: Option<Sizes>,
 ) -> Result<(Outcome, Modelled), AnalysisError> {
     let Some(program) = args.command.first() else { return Ok(Default::default()) };
-    let err = &mut io::stderr().lock();
+    let err = &mut io::stderr();
     if let Err(why) = runnable(program, std::env::var_os("PATH").as_deref()) {
         say(err, &not_runnable(program.as_ref(), why))?;
         let outcome = Outcome { code: Some(why.code()), ..Outcome::default() };

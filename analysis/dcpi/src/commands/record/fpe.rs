@@ -67,7 +67,7 @@ mod counting {
         let written = writing.finish(&delta, raised.files.iter().zip(ids))?;
         let named = unattributed.lines(|count| number(count, "exception"));
         let notes: Vec<String> = named.into_iter().chain(written.notes).collect();
-        let out = &mut io::stderr().lock();
+        let out = &mut io::stderr();
         let selection = ["--host", &written.host, "--epoch", &written.epoch];
         let mut words: Vec<OsString> = vec!["--db".into(), db.clone().into()];
         words.extend(selection.map(OsString::from));

@@ -179,7 +179,7 @@ pub(crate) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
     }
     let first = commanded(args, args.experiment.as_ref(), None, &heard)?;
     // Its standard output is the command's.
-    let out = &mut io::stderr().lock();
+    let out = &mut io::stderr();
     let part =
         Part { label: Some(&first.label), used_s: first.used_s, usertime, ..Part::default() };
     summary::show(args, &first.recorded, part, first.took, out)?;

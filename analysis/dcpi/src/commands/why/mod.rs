@@ -133,7 +133,7 @@ fn commanded(args: &Why) -> Result<Outcome, AnalysisError> {
         true => tried::experiments(&args.command)?,
         false => Vec::new(),
     };
-    let err = &mut std::io::stderr().lock();
+    let err = &mut std::io::stderr();
     writeln!(err)?;
     let told = run_with(&args.of(&db)?, (&modelled, experiments), err)?;
     Ok(Outcome { code: ran.code, ..told })
