@@ -131,8 +131,8 @@ fn calibrated(score: f64) -> f64 {
     RIGHT.windows(2).find_map(between).unwrap_or(score)
 }
 
-/// The verdict by samples alone, where the models find more misses than there is time for: what they
-/// see is an address space, and many of its pages may be one page of memory.
+/// The verdict by samples alone, where the models find more misses than there is time for: what
+/// they see is an address space, and many of its pages may be one page of memory.
 fn without_models(region: &Region, hardware: &Hardware) -> Verdict {
     let mut sampled = region.clone();
     sampled.instructions.iter_mut().for_each(|one| one.modelled = None);
