@@ -36,6 +36,8 @@ pub struct Asked<'a> {
     /// Only procedures with this in their names, or the one with this address in it (`0x1040`), if
     /// any.
     pub procedure: Option<&'a str>,
+    /// No procedures of the image with this name, if any.
+    pub except: Option<&'a str>,
     /// Fewest samples of a procedure that is explained.
     pub least: u64,
     /// The syntax of instructions' texts; none: instructions have no text.
@@ -71,10 +73,11 @@ pub fn each<T: Send>(
 ) -> Result<Covered, query::error::AnalysisError> {
     let time = samples.time()?;
     let all = |image: &ImageSamples| image.equal(time.0).map_or(0, model::Profile::total);
+    let is_asked = |image: &&ImageSamples| asked.except != Some(image.record.name.as_str());
     let images = samples.images.iter().filter(|image| image.wanted && !image.is_idle());
     let mut covered = Covered { samples: load::sum(images.clone().map(all)), explained: 0 };
     let mut images: Vec<&ImageSamples> =
-        images.filter(|image| all(image) >= asked.least.max(1)).collect();
+        images.filter(is_asked).filter(|image| all(image) >= asked.least.max(1)).collect();
     images.sort_by_key(|image| std::cmp::Reverse(all(image)));
     let stage = progress::stage("explaining procedures", covered.samples);
     let of_image = |image: &ImageSamples| {

@@ -140,14 +140,15 @@ fn entries(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
         cycles: (0.3 * cycles, 1.8 * cycles),
         strength: 0.85,
         at: Some(first.address),
-        shown: waiting_share(first, region),
+        shown: waiting_share(0, region),
         evidence: vec![Evidence::of("branches", text, region.entered_by_chance, "share")],
     });
 }
 
 /// Where loads find their data, by the memory that addresses are spread over.
 fn loads(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
-    let loads = region.instructions.iter().filter(|one| one.loads && one.times > 0.0);
+    let all = region.instructions.iter().enumerate();
+    let loads = all.filter(|(_, one)| one.loads && one.times > 0.0);
     let mut most: Option<(f64, Candidate)> = None;
     for load in loads {
         let Some(candidate) = of_load(load, region, hardware) else { continue };
@@ -159,12 +160,16 @@ fn loads(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
     found.extend(most.map(|(_, candidate)| candidate));
 }
 
-fn of_load(load: &Instruction, region: &Region, hardware: &Hardware) -> Option<Candidate> {
+fn of_load(
+    (number, load): (usize, &Instruction),
+    region: &Region,
+    hardware: &Hardware,
+) -> Option<Candidate> {
     let sketch = &load.sketch;
     let at = Some(load.address);
     let Some(span) = sketch.span() else {
         // Nothing is known of its addresses. Samples show what waits for it.
-        let waiting = waiting_share(load, region);
+        let waiting = waiting_share(number, region);
         let cycles = (5.0 * load.times, load.times * hardware.memory_cycles.1);
         let percent = 100.0 * waiting;
         let text = format!(
@@ -204,7 +209,7 @@ fn of_load(load: &Instruction, region: &Region, hardware: &Hardware) -> Option<C
             Some(_) => Mechanism::LoadFromL3,
             None => Mechanism::MemoryBandwidth,
         };
-        let shown = waiting_share(load, region);
+        let shown = waiting_share(number, region);
         return Some(Candidate { mechanism, cycles, strength: 0.85, at, shown, evidence });
     }
     let first = hardware.first_cycles();
@@ -230,16 +235,15 @@ fn of_load(load: &Instruction, region: &Region, hardware: &Hardware) -> Option<C
     // Without a measurement, sizes of the machine's caches are not known for sure.
     let strength = if hardware.is_measured { 0.96 } else { 0.85 };
     // What is hidden behind other work is not seen by samples either.
-    let shown = waiting_share(load, region) * usual / (usual + hardware.mispredict_cycles);
+    let shown = waiting_share(number, region) * usual / (usual + hardware.mispredict_cycles);
     let candidate = Candidate { mechanism, cycles, strength, at, shown, evidence };
     Some(by_time(candidate, load, region, hardware))
 }
 
-/// Share of the region's samples at a load and the two instructions behind it: a sample lands where
-/// an instruction waits for the loaded value.
-fn waiting_share(load: &Instruction, region: &Region) -> f64 {
-    let place = region.instructions.iter().position(|one| one.address == load.address);
-    let behind = place.and_then(|place| region.instructions.get(place..)).unwrap_or_default();
+/// Share of the region's samples at an instruction, by its number, and at the two behind it: a
+/// sample lands where an instruction waits for the loaded value.
+fn waiting_share(number: usize, region: &Region) -> f64 {
+    let behind = region.instructions.get(number..).unwrap_or_default();
     behind.iter().take(3).map(|one| one.share).sum()
 }
 
@@ -458,37 +462,38 @@ fn shared(region: &Region, found: &mut Vec<Candidate>) {
 
 /// Instructions that take long by themselves.
 fn special(region: &Region, found: &mut Vec<Candidate>) {
-    let mut add = |mechanism, one: &Instruction, cost: (f64, f64), strength: f64| {
+    let mut add = |mechanism, number: usize, cost: (f64, f64), strength: f64| {
+        let Some(one) = region.instructions.get(number) else { return };
         let text = format!("`{}` at {:#x}", one.text, one.address);
         found.push(Candidate {
             mechanism,
             cycles: (cost.0 * one.times, cost.1 * one.times),
             strength,
             at: Some(one.address),
-            shown: waiting_share(one, region),
+            shown: waiting_share(number, region),
             evidence: vec![Evidence { kind: "code", text, value: None, unit: None }],
         });
     };
-    for one in &region.instructions {
+    for (number, one) in region.instructions.iter().enumerate() {
         match one.mnemonic() {
             "cpuid" | "rdmsr" | "wrmsr" | "in" | "out" | "vmcall" | "vmmcall" | "invlpg" => {
-                add(Mechanism::HypervisorTrap, one, (500.0, 500_000.0), 0.95);
+                add(Mechanism::HypervisorTrap, number, (500.0, 500_000.0), 0.95);
             }
             "rdtsc" | "rdtscp" | "rdpmc" | "rdrand" | "rdseed" => {
                 // In a virtual machine they trap, or not.
-                add(Mechanism::HypervisorTrap, one, (1000.0, 100_000.0), 0.7);
-                add(Mechanism::SerialisingInstruction, one, (15.0, 800.0), 0.9);
+                add(Mechanism::HypervisorTrap, number, (1000.0, 100_000.0), 0.7);
+                add(Mechanism::SerialisingInstruction, number, (15.0, 800.0), 0.9);
             }
             "mfence" | "lfence" | "sfence" | "serialize" | "clflush" | "clflushopt" => {
-                add(Mechanism::SerialisingInstruction, one, (4.0, 400.0), 0.95);
+                add(Mechanism::SerialisingInstruction, number, (4.0, 400.0), 0.95);
             }
             "syscall" | "sysenter" | "int" => {
-                add(Mechanism::SystemCall, one, (60.0, 2000.0), 0.95);
+                add(Mechanism::SystemCall, number, (60.0, 2000.0), 0.95);
             }
-            "pause" => add(Mechanism::Spinning, one, (10.0, 400.0), 0.95),
-            _ if one.locks => add(Mechanism::LockedInstruction, one, LOCK_CYCLES, 0.93),
+            "pause" => add(Mechanism::Spinning, number, (10.0, 400.0), 0.95),
+            _ if one.locks => add(Mechanism::LockedInstruction, number, LOCK_CYCLES, 0.93),
             _ if one.serialises => {
-                add(Mechanism::SerialisingInstruction, one, (10.0, 400.0), 0.8);
+                add(Mechanism::SerialisingInstruction, number, (10.0, 400.0), 0.8);
             }
             _ => {}
         }
@@ -497,24 +502,26 @@ fn special(region: &Region, found: &mut Vec<Candidate>) {
 
 /// Arithmetic that takes many times its latency, without anything else that could take it.
 fn assists(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
-    let is_arithmetic = |one: &&Instruction| {
+    let is_arithmetic = |(_, one): &(usize, &Instruction)| {
         let operations = ["add", "sub", "mul", "div", "fma", "fmadd", "fnmadd", "sqrt"];
         let name = one.mnemonic().trim_start_matches('v');
         operations.iter().any(|operation| name.starts_with(operation))
             && ["ss", "sd", "ps", "pd"].iter().any(|end| name.ends_with(end))
             || name.starts_with('f') && operations.iter().any(|one| name[1..].starts_with(one))
     };
-    let arithmetic: Vec<&Instruction> = region.instructions.iter().filter(is_arithmetic).collect();
-    let Some(one) = arithmetic.iter().max_by(|a, b| a.share.total_cmp(&b.share)) else { return };
+    let all = region.instructions.iter().enumerate();
+    let arithmetic: Vec<(usize, &Instruction)> = all.filter(is_arithmetic).collect();
+    let most = arithmetic.iter().max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share));
+    let Some(&(number, one)) = most else { return };
     let far = region.instructions.iter().any(|one| {
         let span = one.sketch.span();
         one.loads && span.is_none_or(|span| hardware.level_of(span).is_none_or(|at| at.number > 2))
     });
-    let times: f64 = arithmetic.iter().map(|one| one.times).sum();
+    let times: f64 = arithmetic.iter().map(|(_, one)| one.times).sum();
     let limit: f64 = region.instructions.iter().map(|one| one.best_cycles * one.times).sum();
     // Operations that nothing holds up share their loop's samples with it; one of a chain waits for
     // the one before.
-    let waiting = waiting_share(one, region);
+    let waiting = waiting_share(number, region);
     let is_shown =
         region.is_loop && !far && waiting >= SHOWN_MIN && one.best_cycles * one.times < 0.5 * limit;
     let text = if is_shown {

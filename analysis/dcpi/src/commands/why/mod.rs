@@ -84,8 +84,9 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 /// Share of the time that a finding needs at least.
 const SHARE_MIN: f64 = 0.01;
-/// Bytes of hot code of an image that are judged as a whole, if no loop takes a fifth of the time.
+/// Bytes of hot code of an image that are judged as a whole, if no loop takes this part of the time.
 const SPREAD_BYTES: usize = 32 << 10;
+const LOOP: f64 = 0.2;
 
 pub(crate) fn run(args: &Why, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     run_with(args, (&Modelled::new(), Vec::new()), out)
@@ -308,19 +309,8 @@ pub(crate) fn findings(
     }
     let usual = ((total as f64 * SHARE_MIN / 2.0) as u64).max(SAMPLES_MIN);
     let (procedure, least) = (question.procedure, question.least.unwrap_or(usual));
-    let asked = Asked { machine: &machine, procedure, least, syntax: Some(Syntax::Intel) };
-    let (mut judged, mut procedures) = (Vec::new(), 0);
-    let told =
-        |found: &Explanation<'_>| judge_procedure(found, (&hardware, modelled), question.syntax);
-    let covered = explained::each(samples, &asked, &places, &mut problems, told, |mut found| {
-        judged.append(&mut found);
-        procedures += 1;
-    })?;
-    if let Some(procedure) = procedure.filter(|_| judged.is_empty()) {
-        return Err(nothing_called(procedure, least, &problems));
-    }
+    let mut sums = Sums::default();
     if procedure.is_none() {
-        let mut sums = Sums::default();
         for image in samples.images.iter().filter(|image| image.wanted && !image.is_idle()) {
             let known = procedures::known(samples, image, &places, Needed::All, &mut problems);
             sums.add(image, known.ok().as_ref(), event);
@@ -331,13 +321,29 @@ pub(crate) fn findings(
         let interpreted =
             stacked.as_mut().map(|stacked| stacked.interpreted(&name)).unwrap_or_default();
         findings.append(&mut sums.findings(whole, (&for_whom, stacks), &interpreted));
-        judged.retain(|one: &Judged| !sums.is_runtime(&one.name, &one.procedure));
-        let largest = judged.iter().map(|one| one.samples).fold(0.0, f64::max);
-        let spread = sums.spread(&hardware).filter(|_| largest < 0.2 * total as f64);
-        if let Some((name, verdict, of)) = spread {
-            judged.retain(|one| one.name != name);
-            findings.push(finding(whole, of as f64, &verdict, (Some(name), None), None));
-        }
+    }
+    let spread = sums.spread(&hardware);
+    let is_small = |samples: f64| samples < LOOP * total as f64;
+    // An image whose code is judged as a whole need not be explained.
+    let except = spread.as_ref().filter(|_| is_small(sums.largest as f64));
+    let except = except.map(|(name, ..)| name.as_str());
+    let syntax = Some(Syntax::Intel);
+    let asked = Asked { machine: &machine, procedure, except, least, syntax };
+    let (mut judged, mut procedures) = (Vec::new(), 0);
+    let told =
+        |found: &Explanation<'_>| judge_procedure(found, (&hardware, modelled), question.syntax);
+    let covered = explained::each(samples, &asked, &places, &mut problems, told, |mut found| {
+        judged.append(&mut found);
+        procedures += 1;
+    })?;
+    if let Some(procedure) = procedure.filter(|_| judged.is_empty()) {
+        return Err(nothing_called(procedure, least, &problems));
+    }
+    judged.retain(|one: &Judged| !sums.is_runtime(&one.name, &one.procedure));
+    let largest = judged.iter().map(|one| one.samples).fold(0.0, f64::max);
+    if let Some((name, verdict, of)) = spread.filter(|_| is_small(largest)) {
+        judged.retain(|one| one.name != name);
+        findings.push(finding(whole, of as f64, &verdict, (Some(name), None), None));
     }
     let of_code = judged.iter().map(|one| of_code(one, whole)).collect();
     findings.extend(joined(of_code, whole));

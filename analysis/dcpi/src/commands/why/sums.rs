@@ -22,6 +22,8 @@ pub(super) struct Sums {
     runtimes: BTreeMap<Mechanism, BTreeMap<Site, u64>>,
     /// Of each image with code: samples, and lines of 64 bytes that have 90 % of them.
     lines: Vec<(String, u64, usize)>,
+    /// Samples of the procedure with the most of them, the kernel's left out.
+    pub(super) largest: u64,
 }
 
 impl Sums {
@@ -30,18 +32,29 @@ impl Sums {
         let name = &image.record.name;
         let is_kernel = matches!(image.record.kind, ImageKind::Kernel | ImageKind::Module);
         let mut lines: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut procedures: BTreeMap<ImageOffset, (&str, u64)> = BTreeMap::new();
+        let mut nameless = 0_u64;
         for (offset, count) in profile.iter() {
             let sum = lines.entry(offset.0 / 64).or_default();
             *sum = sum.saturating_add(count);
-            let procedure = known.and_then(|known| name_at(known, offset));
-            let mechanism = match &procedure {
-                Some(procedure) if is_kernel => Some(of_kernel(procedure)),
-                None if is_kernel => Some(Mechanism::SystemCall),
-                Some(procedure) => of_runtime(name, procedure),
-                None => None,
+            let sum = match known.and_then(|known| known.procedures.find(offset)) {
+                None => &mut nameless,
+                Some(of) => &mut procedures.entry(of.start).or_insert((of.name(), 0)).1,
             };
+            *sum = sum.saturating_add(count);
+        }
+        let nameless = (is_kernel && nameless > 0).then_some(("", nameless));
+        for (procedure, count) in procedures.into_values().chain(nameless) {
+            let mechanism = match is_kernel {
+                true if procedure.is_empty() => Some(Mechanism::SystemCall),
+                true => Some(of_kernel(procedure)),
+                false => of_runtime(name, procedure),
+            };
+            if !is_kernel {
+                self.largest = self.largest.max(count);
+            }
             if let Some(mechanism) = mechanism {
-                let key = (name.clone(), procedure.unwrap_or_default());
+                let key = (name.clone(), procedure.to_owned());
                 let of = if is_kernel { &mut self.kernel } else { &mut self.runtimes };
                 let sum = of.entry(mechanism).or_default().entry(key).or_default();
                 *sum = sum.saturating_add(count);
@@ -141,10 +154,6 @@ impl Sums {
         };
         Some((name.clone(), verdict, *samples))
     }
-}
-
-fn name_at(known: &Known, offset: ImageOffset) -> Option<String> {
-    known.procedures.find(offset).map(|procedure| procedure.name().to_owned())
 }
 
 /// The site with the most time.
