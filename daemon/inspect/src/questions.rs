@@ -10,7 +10,7 @@ use crate::jit::process::Who;
 use crate::learnt::LearntRule;
 use crate::open_mapped::MappedAt;
 use crate::vdso::StoredVdso;
-use abi::PythonLayout;
+use abi::{FrameLayout, PythonLayout, RUNTIME_WORDS, RuntimeLayout};
 use image::ImageId;
 use kernel::MappedFileId;
 use kernel::latin1::Bytes;
@@ -264,8 +264,8 @@ pub struct Unwind {
     pub space: u32,
     /// Its mappings, by address.
     pub map: Vec<MappedCode>,
-    /// Whether the daemon wants to know where frames of Python are.
-    pub looks_for_python: bool,
+    /// Whether the daemon wants to know where frames of runtimes are.
+    pub looks_for_runtime: bool,
     /// File in memory that has the copies of stacks: a process that has it open, and its number
     /// there. A socket would copy them three times more, which cost twice as much as walking them.
     pub copies: (u32, i32),
@@ -340,6 +340,9 @@ pub struct SampledStack {
     pub to_walk: ToWalk,
     /// Frames of CPython, innermost first: code object, instruction, flags.
     pub python: Vec<[u64; 3]>,
+    /// Words of frames that the sampler has walked: the frame's place in `walked`, and the words that
+    /// [`FrameLayout::words`] names.
+    pub noted: Vec<(u32, [u64; RUNTIME_WORDS])>,
 }
 
 /// Frames of stacks, in the order in which they were asked for.
@@ -347,30 +350,44 @@ pub struct SampledStack {
 pub struct Unwound {
     /// One for each stack.
     pub stacks: Vec<UnwoundStack>,
-    /// Functions that [`PythonRun`] names.
-    pub functions: Vec<PythonCode>,
-    /// The layout of Python frames, if it was asked for.
-    pub python: PythonFound,
+    /// Functions that [`RuntimeRun`] names.
+    pub functions: Vec<RuntimeFunction>,
+    /// The layout of runtimes' frames, if it was asked for.
+    pub runtime: RuntimeFound,
     /// Rules of frames that were met, each once.
     pub rules: Vec<LearntRule>,
 }
 
-/// A function of Python.
+/// A function that a runtime runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PythonCode {
+pub struct RuntimeFunction {
+    /// The language of its runtime.
+    #[serde(default)]
+    pub language: Language,
     /// Its file, as it was reported to the compiler.
     pub file: String,
-    /// Its name, with its class where the version has that.
+    /// Its name, with its class where the runtime has that.
     pub name: String,
     /// Its first line.
     pub first_line: u32,
 }
 
-/// Frames of Python that stand in the place of a native frame.
+/// What a runtime runs. The names stand in ids of images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// CPython.
+    #[default]
+    Python,
+    /// V8.
+    JavaScript,
+}
+
+/// Frames of functions that stand in the place of a native frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PythonRun {
+pub struct RuntimeRun {
     /// Place of the native frame in [`UnwoundStack::addresses`].
     pub depth: u32,
     /// For each frame, innermost first: the number of its function in `Unwound::functions`, and its
@@ -380,16 +397,41 @@ pub struct PythonRun {
     pub is_part: bool,
 }
 
-/// The Python frames of a process.
+/// The frames of a process's runtimes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PythonFound {
-    /// Nowhere: it has no CPython that is known.
+pub enum RuntimeFound {
+    /// Nowhere: it has no runtime that is known.
     #[default]
     Nowhere,
-    /// The interpreter does not run yet, or its threads cannot be read.
+    /// The runtime does not run yet, or its threads cannot be read.
     NotYet,
     /// The layout by which the sampler finds them.
-    Layout(#[serde(with = "LayoutFields")] PythonLayout),
+    Layout(#[serde(with = "LayoutsFields")] RuntimeLayout),
+}
+
+/// The fields of a [`RuntimeLayout`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "RuntimeLayout")]
+struct LayoutsFields {
+    #[serde(with = "LayoutFields")]
+    python: PythonLayout,
+    #[serde(with = "FrameFields")]
+    frames: FrameLayout,
+}
+
+/// The fields of a [`FrameLayout`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "FrameLayout")]
+struct FrameFields {
+    block_at: i16,
+    block_bytes: u16,
+    object_at: i16,
+    object_bytes: u16,
+    object: u8,
+    tag: u8,
+    tag_mask: u8,
+    tag_bits: u8,
+    words: [u8; RUNTIME_WORDS],
 }
 
 /// The fields of a [`PythonLayout`].
@@ -416,8 +458,8 @@ pub struct UnwoundStack {
     pub addresses: Vec<u64>,
     /// Place in [`unwind::End::ALL`] of the reason why no more frames follow.
     pub end: u8,
-    /// Frames of Python in the place of native ones, the innermost first.
-    pub python: Vec<PythonRun>,
+    /// Frames of functions in the place of native ones, the innermost first.
+    pub runs: Vec<RuntimeRun>,
     /// Frames of Python were copied, and do not fit the native ones.
     pub python_differs: bool,
 }

@@ -249,8 +249,8 @@ impl<Source: SampleSource> Collector<Source> {
         for order in self.instruments.call_stacks.take_rules(&self.spaces.mappings) {
             self.source.steer(order);
         }
-        for (space, layout) in self.instruments.call_stacks.take_pythons() {
-            self.source.steer(Order::Python { space, layout });
+        for (space, layout) in self.instruments.call_stacks.take_runtimes() {
+            self.source.steer(Order::Runtime { space, layout });
         }
         if walked.is_empty() {
             return;
