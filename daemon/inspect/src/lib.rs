@@ -17,7 +17,7 @@
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
 //! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers
 //! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`runtimes`] with
-//! [`python`] (functions that interpreters and compilers run).
+//! [`python`] and [`v8`] (functions that interpreters and compilers run).
 
 #![forbid(unsafe_code)]
 
@@ -42,5 +42,6 @@ mod remapped_text;
 pub mod runtimes;
 mod stack_walks;
 pub mod starter;
+pub mod v8;
 pub mod vdso;
 pub mod walks;

@@ -405,6 +405,8 @@ pub enum RuntimeFound {
     Nowhere,
     /// The runtime does not run yet, or its threads cannot be read.
     NotYet,
+    /// Its runtime is of no use, for this reason.
+    Refused(String),
     /// The layout by which the sampler finds them.
     Layout(#[serde(with = "LayoutsFields")] RuntimeLayout),
 }

@@ -12,14 +12,16 @@
 //!   memory, later than the sample (`is_late`).
 
 use super::python::{LiveMemory, Memory, Pythons, may_be_python};
-use super::questions::{FileAt, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack};
-use abi::{FrameLayout, PythonFrame, RUNTIME_BLOCK_BYTES, RUNTIME_WORDS};
+use super::questions::{FileAt, RuntimeFound, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack};
+use super::v8::layouts::Layout;
+use super::v8::{V8s, may_be_v8};
+use abi::{FrameLayout, PythonFrame, RUNTIME_BLOCK_BYTES, RUNTIME_WORDS, RuntimeLayout};
 use std::fs::File;
 use unwind::{End, Frame};
 
 /// Whether a file of this path may have a runtime that is known.
 pub fn may_be_runtime(path: &[u8]) -> bool {
-    may_be_python(path)
+    may_be_python(path) || may_be_v8(path)
 }
 
 /// Words of a frame in a walked stack.
@@ -90,13 +92,16 @@ fn fill(words: &mut [u64], bytes: &[u8]) {
 #[derive(Default)]
 pub struct Runtimes {
     pythons: Pythons,
+    v8s: V8s,
 }
 
 /// What the stacks of one question have of frames that lie on the stack.
 #[derive(Default)]
 pub struct StackNotes {
     /// None: the process has no such runtime.
-    of: Option<(FrameLayout, LiveMemory)>,
+    of: Option<(Layout, LiveMemory)>,
+    /// Why the process's runtime is of no use.
+    refused: Option<String>,
     /// Of each stack, the words of its frames, innermost first.
     words: Vec<Vec<FrameWords>>,
 }
@@ -125,7 +130,8 @@ impl StackNotes {
             .collect();
         for (frame, depth) in frames.iter().zip(first..).filter(|(_, at)| *at >= by_sampler) {
             let Ok(depth) = u32::try_from(depth) else { continue };
-            words.extend(FrameWords::read(depth, frame, layout, (stack.begin, copy), memory));
+            let copy = (stack.begin, copy);
+            words.extend(FrameWords::read(depth, frame, &layout.sampler, copy, memory));
         }
         self.words.push(words);
     }
@@ -133,12 +139,14 @@ impl StackNotes {
 
 impl Runtimes {
     /// Prepares for the stacks of a process. `open` opens a file of the process.
-    pub fn begin(
-        &mut self,
-        _asked: &Unwind,
-        _open: impl Fn(&FileAt) -> Option<File>,
-    ) -> StackNotes {
-        StackNotes::default()
+    pub fn begin(&mut self, asked: &Unwind, open: impl Fn(&FileAt) -> Option<File>) -> StackNotes {
+        let mut notes = StackNotes::default();
+        match self.v8s.layout(asked, open) {
+            Some(Ok(layout)) => notes.of = Some((layout, LiveMemory::of(asked.pid))),
+            Some(Err(why)) => notes.refused = Some(why),
+            None => {}
+        }
+        notes
     }
 
     /// Puts functions in the place of native frames, and adds where frames are, if that was asked.
@@ -149,10 +157,21 @@ impl Runtimes {
         unwound: &mut Unwound,
         open: impl Fn(&FileAt) -> Option<File>,
     ) {
-        match notes.of {
-            Some(_) => {}
-            None => self.name_python(asked, unwound, open),
+        let Some((layout, memory)) = notes.of else {
+            self.name_python(asked, unwound, open);
+            if let Some(why) = notes.refused
+                && unwound.runtime == RuntimeFound::Nowhere
+            {
+                unwound.runtime = RuntimeFound::Refused(why);
+            }
+            return;
+        };
+        if asked.looks_for_runtime {
+            let frames = layout.sampler;
+            unwound.runtime = RuntimeFound::Layout(RuntimeLayout { frames, ..Default::default() });
         }
+        let (words, stacks) = (&notes.words, &mut unwound.stacks);
+        unwound.functions = self.v8s.name(asked.space, (&layout, &memory), words, stacks);
     }
 
     fn name_python(

@@ -6,7 +6,7 @@ use address_spaces::mappings::AddressMap;
 use address_spaces::users::Payer;
 use inspect::questions::RuntimeFound;
 use inspect::runtimes::may_be_runtime;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// Time until a process is looked at again in which no runtime was found that runs: it may just
@@ -16,10 +16,16 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 const DOUBLED_MAX: u32 = 9;
 /// Processes that are remembered; beyond, all are looked at again.
 const LOOKS_MAX: usize = 16_384;
+/// Reasons why a runtime is of no use that are told.
+const REFUSED_MAX: usize = 64;
 
 /// Processes that were looked at, by their address space ([`abi::StackRecord::space`]).
 #[derive(Default)]
-pub struct Looks(HashMap<u32, Look>);
+pub struct Looks {
+    looked: HashMap<u32, Look>,
+    /// Why runtimes are of no use, each told once.
+    refused: HashSet<String>,
+}
 
 /// None: it was found.
 struct Look {
@@ -35,21 +41,28 @@ impl Looks {
 
     /// Whether a process was not looked at yet, or long enough ago without a runtime.
     fn is_due(&self, space: u32, now: Instant) -> bool {
-        self.0.get(&space).is_none_or(|look| look.again_at.is_some_and(|at| now >= at))
+        self.looked.get(&space).is_none_or(|look| look.again_at.is_some_and(|at| now >= at))
     }
 
     /// Notes the outcome of a look. The layout, where one was found.
     pub fn note(&mut self, space: u32, found: RuntimeFound, now: Instant) -> Option<RuntimeLayout> {
-        if self.0.len() >= LOOKS_MAX {
-            self.0.clear();
+        if self.looked.len() >= LOOKS_MAX {
+            self.looked.clear();
         }
-        let look = self.0.entry(space).or_insert(Look { again_at: None, looks: 0 });
+        let look = self.looked.entry(space).or_insert(Look { again_at: None, looks: 0 });
         let after = AGAIN_AFTER * (1 << look.looks);
         look.looks = (look.looks + 1).min(DOUBLED_MAX);
         match found {
             RuntimeFound::Layout(layout) => {
                 look.again_at = None;
                 Some(layout)
+            }
+            RuntimeFound::Refused(why) => {
+                look.again_at = None;
+                if self.refused.len() < REFUSED_MAX && self.refused.insert(why.clone()) {
+                    tracing::info!("functions without names: {why}");
+                }
+                None
             }
             RuntimeFound::Nowhere | RuntimeFound::NotYet => {
                 look.again_at = Some(now + after);

@@ -1,0 +1,154 @@
+//! Functions that are inlined where optimised code makes a call.
+//!
+//! Optimised code has a table of positions of its calls. Such a position names the place in a list
+//! of inlined calls, if it is in one, and that place names a function and the position of the call
+//! that was inlined (src/codegen/source-position.h, src/objects/deoptimization-data.h; `struct
+//! InliningPosition`). Where code makes no call, the table says nothing: which function an
+//! instruction is of is not known there.
+
+use super::objects::{Heap, object, smi};
+use super::positions;
+use super::program::Symbols;
+use crate::python::Memory;
+
+/// Bytes of code of one function.
+const CODE_BYTES_MAX: u64 = 64 << 20;
+/// Longest table of positions or of inlined calls that is read, in bytes.
+const TABLE_BYTES_MAX: usize = 1 << 20;
+/// Calls that are inlined into each other.
+const INLINED_MAX: usize = 32;
+/// Bytes of an inlined call: its position, and the number of its function.
+const CALL_BYTES: usize = 16;
+
+/// Offsets of fields of Code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeLayout {
+    /// What its points of deoptimisation have in common: an array.
+    deoptimization: u64,
+    /// The table of positions.
+    positions: u64,
+    /// Its first instruction, or that instruction's address.
+    start: u64,
+    is_address: bool,
+    /// Bytes of its instructions, 32 bits.
+    size: u64,
+    /// Its kind is in these bits of 32 bits.
+    flags: u64,
+    kind_mask: u32,
+    /// The kind of Sparkplug's code, whose table is another one.
+    baseline: u32,
+    /// Numbers of elements of that array: the functions that are inlined, and the inlined calls.
+    literals: u64,
+    calls: u64,
+}
+
+impl CodeLayout {
+    /// The layout that symbols say; what 9.0 to 13.6 leave out is as in the OpenTelemetry eBPF
+    /// profiler's interpreter/nodev8/v8.go. None: it is not known.
+    pub fn of(version: (u32, u32, u32), symbols: &Symbols) -> Option<Self> {
+        let of = |name| symbols.offset(name);
+        let (mut start, mut size) =
+            (of("class_Code__instruction_start__"), of("class_Code__instruction_size__"));
+        let mut positions = of("class_Code__source_position_table__");
+        let mut flags = of("class_Code__flags__");
+        if let Some(size) = size {
+            // Behind the table are a word and, since 12.4, two.
+            positions = positions.or(match symbols.kind("type_CodeWrapper__") {
+                Some(_) => start?.checked_sub(24),
+                None => size.checked_sub(16),
+            });
+            flags = flags.or(Some(size + 8));
+        } else {
+            start = start.or(Some(positions? + 16));
+            flags = flags.or(Some(start? + 8));
+            let others = if version < (11, 4, 59) { 8 } else { 4 };
+            size = Some(flags? + others);
+        }
+        let index = |name, otherwise| symbols.offset(name).unwrap_or(otherwise);
+        let of_functions = index("DeoptimizationDataSharedFunctionInfo", 6);
+        Some(Self {
+            deoptimization: of("class_Code__deoptimization_data__").or(positions?.checked_sub(8))?,
+            positions: positions?,
+            start: start?,
+            // Code was in one object with its instructions until 11.0.
+            is_address: version >= (11, 1, 0),
+            size: size?,
+            flags: flags?,
+            kind_mask: u32::try_from(of("CodeKindFieldMask").unwrap_or(15)).ok()?,
+            baseline: u32::try_from(of("CodeKindBaseline").unwrap_or(11)).ok()?,
+            literals: index("DeoptimizationDataLiteralArrayIndex", 2),
+            calls: index("DeoptimizationDataInliningPositionsIndex", of_functions + 1),
+        })
+    }
+}
+
+/// The distance of an address from the begin of optimised code, if it is there.
+pub fn offset(
+    code: u64,
+    address: u64,
+    layout: &CodeLayout,
+    heap: &Heap<'_, impl Memory>,
+) -> Option<u32> {
+    let start = match layout.is_address {
+        true => heap.word(code, layout.start)?,
+        false => code.checked_add(layout.start)?,
+    };
+    let size = u64::from(heap.half(code, layout.size)?);
+    let offset = address.checked_sub(start)?;
+    let is_within = offset < size && size < CODE_BYTES_MAX;
+    let is_baseline = heap.half(code, layout.flags)? & layout.kind_mask == layout.baseline;
+    u32::try_from(offset).ok().filter(|_| is_within && !is_baseline)
+}
+
+/// The functions that are inlined at a distance from the begin of code, innermost first, without
+/// the one whose code it is. None: the code's tables cannot be read.
+pub fn inlined(
+    code: u64,
+    offset: u32,
+    layout: &CodeLayout,
+    heap: &Heap<'_, impl Memory>,
+) -> Option<Vec<u64>> {
+    let table = bytes(heap, heap.field(code, layout.positions)?)?;
+    let Some(mut place) = positions::entry(&table, offset) else { return Some(Vec::new()) };
+    let mut functions = Vec::new();
+    if positions::inlining(place) == 0 {
+        return Some(functions);
+    }
+    let data = heap.field(code, layout.deoptimization)?;
+    let [length, elements] = heap.layout.array;
+    let count = u64::try_from(smi(heap.word(data, length)?)?).ok()?;
+    let element = |number: u64| {
+        (number < count).then_some(())?;
+        heap.field(data, number.checked_mul(8)?.checked_add(elements)?)
+    };
+    let (literals, calls) = (element(layout.literals)?, bytes(heap, element(layout.calls)?)?);
+    let literals_count = u64::try_from(smi(heap.word(literals, length)?)?).ok()?;
+    loop {
+        let number = positions::inlining(place);
+        let Some(number) = number.checked_sub(1) else { return Some(functions) };
+        (functions.len() < INLINED_MAX).then_some(())?;
+        let call = calls.get(usize::from(number) * CALL_BYTES..)?.first_chunk::<CALL_BYTES>()?;
+        let (position, function) = call.split_first_chunk::<8>()?;
+        let function = u64::from(u32::from_le_bytes(*function.first_chunk()?));
+        (function < literals_count).then_some(())?;
+        let word = heap.word(literals, elements.checked_add(function.checked_mul(8)?)?)?;
+        // A weak pointer has another tag.
+        let shared = object(word).or_else(|| object(word.wrapping_sub(2)))?;
+        heap.is(shared, heap.layout.types.shared).then_some(())?;
+        functions.push(shared | 1);
+        place = i64::from_le_bytes(*position);
+        // Calls are listed after those that they are inlined into.
+        (positions::inlining(place) <= number).then_some(())?;
+    }
+}
+
+/// The bytes of an array of bytes.
+fn bytes(heap: &Heap<'_, impl Memory>, address: u64) -> Option<Vec<u8>> {
+    let [length, elements] = heap.layout.array;
+    heap.layout.types.bytes.contains(&heap.kind(address)?).then_some(())?;
+    let length = usize::try_from(smi(heap.word(address, length)?)?).ok()?;
+    (length < TABLE_BYTES_MAX).then_some(())?;
+    let mut bytes = vec![0; length];
+    let at = address.checked_add(elements)?;
+    (heap.memory.read(at, &mut bytes) == bytes.len()).then_some(bytes)
+}
