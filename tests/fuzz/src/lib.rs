@@ -17,6 +17,7 @@ pub mod inspectors;
 pub mod kernel;
 pub mod processes;
 pub mod python;
+pub mod v8;
 pub mod recordings;
 mod segments;
 #[path = "../../../profiledb/tests/database/simulated.rs"]
