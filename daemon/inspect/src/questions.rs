@@ -352,6 +352,8 @@ pub struct Unwound {
     pub stacks: Vec<UnwoundStack>,
     /// Functions that [`RuntimeRun`] names.
     pub functions: Vec<RuntimeFunction>,
+    /// Code that compilers have made of these functions, as far as frames were in it.
+    pub codes: Vec<RuntimeCode>,
     /// The layout of runtimes' frames, if it was asked for.
     pub runtime: RuntimeFound,
     /// Rules of frames that were met, each once.
@@ -371,6 +373,17 @@ pub struct RuntimeFunction {
     pub name: String,
     /// Its first line.
     pub first_line: u32,
+}
+
+/// Generated code of one function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeCode {
+    /// Address of its first byte.
+    pub start: u64,
+    /// Bytes.
+    pub size: u32,
+    /// Number of the function in [`Unwound::functions`].
+    pub function: u32,
 }
 
 /// What a runtime runs. The names stand in ids of images.

@@ -171,7 +171,8 @@ impl Runtimes {
             unwound.runtime = RuntimeFound::Layout(RuntimeLayout { frames, ..Default::default() });
         }
         let (words, stacks) = (&notes.words, &mut unwound.stacks);
-        unwound.functions = self.v8s.name(asked.space, (&layout, &memory), words, stacks);
+        (unwound.functions, unwound.codes) =
+            self.v8s.name(asked.space, (&layout, &memory), words, stacks);
     }
 
     fn name_python(

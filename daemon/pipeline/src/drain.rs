@@ -18,7 +18,7 @@ use pending::Pending;
 use pending::ledger::Account;
 use profiledb::PeriodChange;
 use sampling::branch_edges::Edges;
-use sampling::call_stacks::{CallStacks, WalkedStack, process_of};
+use sampling::call_stacks::{CallStacks, NamedCode, WalkedStack, process_of, process_of_space};
 use sampling::recording::steps::Step;
 use sampling::recording::tape::Tape;
 use sampling::sample_source::{Order, SampleSource, Steered};
@@ -251,6 +251,9 @@ impl<Source: SampleSource> Collector<Source> {
         }
         for (space, layout) in self.instruments.call_stacks.take_runtimes() {
             self.source.steer(Order::Runtime { space, layout });
+        }
+        for NamedCode { space, piece, name } in self.instruments.call_stacks.take_codes() {
+            self.spaces.jit.learn(process_of_space(space), window.to_ns, piece, &name);
         }
         if walked.is_empty() {
             return;

@@ -17,13 +17,13 @@ pub mod inspectors;
 pub mod kernel;
 pub mod processes;
 pub mod python;
-pub mod v8;
 pub mod recordings;
 mod segments;
 #[path = "../../../profiledb/tests/database/simulated.rs"]
 pub mod simulated;
 pub mod traces;
 pub mod unwinding;
+pub mod v8;
 
 use std::fs::{self, File};
 use std::io::{Seek as _, Write as _};

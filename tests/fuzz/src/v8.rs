@@ -125,12 +125,16 @@ fn seed(version: u8) -> Vec<u8> {
         _ => [flags | int(2), int(0), int(0), name + 1, int(0), int(3), int(9)],
     };
     (1..).zip(words).for_each(|(slot, word)| put(scope + 8 * slot, word));
-    [(8, source + 1), (16, file + 1), (24, 0)].map(|(at, word)| put(script + at, word));
+    for (at, word) in [(8, source + 1), (16, file + 1), (24, 0)] {
+        put(script + at, word);
+    }
     for (at, text) in [(name, *b"work\0\0\0\0"), (file, *b"/x/a.js\0"), (source, *b"a\nb\nc()\n")] {
         put(at + 8, int(text.iter().filter(|byte| **byte != 0).count() as u64));
         put(at + 16, u64::from_le_bytes(text));
     }
-    [(8, int(9)), (24, table + 1), (32, table + 1)].map(|(at, word)| put(bytecode + at, word));
+    for (at, word) in [(8, int(9)), (24, table + 1), (32, table + 1)] {
+        put(bytecode + at, word);
+    }
     put(table + 8, int(2));
     put(table + 16, 0x1402);
     let mut seed = vec![version];

@@ -12,7 +12,7 @@ use super::program::Symbols;
 use crate::python::Memory;
 
 /// Bytes of code of one function.
-const CODE_BYTES_MAX: u64 = 64 << 20;
+const CODE_BYTES_MAX: u32 = 64 << 20;
 /// Longest table of positions or of inlined calls that is read, in bytes.
 const TABLE_BYTES_MAX: usize = 1 << 20;
 /// Calls that are inlined into each other.
@@ -82,22 +82,36 @@ impl CodeLayout {
     }
 }
 
-/// The distance of an address from the begin of optimised code, if it is there.
-pub fn offset(
-    code: u64,
+/// Instructions that a compiler has made of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Address of the object that has its tables.
+    pub object: u64,
+    /// Address of the first instruction.
+    pub start: u64,
+    /// Bytes of instructions.
+    pub size: u32,
+    /// Sparkplug made it.
+    pub is_baseline: bool,
+}
+
+/// The code of an object, if an address is there.
+pub fn at(
+    object: u64,
     address: u64,
     layout: &CodeLayout,
     heap: &Heap<'_, impl Memory>,
-) -> Option<u32> {
+) -> Option<Code> {
+    heap.is(object, heap.layout.types.code).then_some(())?;
     let start = match layout.is_address {
-        true => heap.word(code, layout.start)?,
-        false => code.checked_add(layout.start)?,
+        true => heap.word(object, layout.start)?,
+        false => object.checked_add(layout.start)?,
     };
-    let size = u64::from(heap.half(code, layout.size)?);
-    let offset = address.checked_sub(start)?;
-    let is_within = offset < size && size < CODE_BYTES_MAX;
-    let is_baseline = heap.half(code, layout.flags)? & layout.kind_mask == layout.baseline;
-    u32::try_from(offset).ok().filter(|_| is_within && !is_baseline)
+    let size = heap.half(object, layout.size)?;
+    let is_within = address.checked_sub(start)? < u64::from(size) && size < CODE_BYTES_MAX;
+    let kind = heap.half(object, layout.flags)? & layout.kind_mask;
+    let is_baseline = kind == layout.baseline;
+    is_within.then_some(Code { object, start, size, is_baseline })
 }
 
 /// The functions that are inlined at a distance from the begin of code, innermost first, without

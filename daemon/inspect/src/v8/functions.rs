@@ -1,13 +1,13 @@
 //! Functions: their names, scripts and lines, from what all closures of a function share.
 
-use super::codes;
+use super::codes::{self, Code};
 use super::objects::{Heap, object, smi};
 use super::positions;
 use super::scripts::Script;
 use crate::python::Memory;
-use crate::questions::{Language, RuntimeFunction};
+use crate::questions::{Language, RuntimeCode, RuntimeFunction};
 use crate::runtimes::FrameWords;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Longest name of a function, in UTF-16 units. A function with a longer one has no name.
@@ -29,6 +29,8 @@ const KEPT_BYTES_EACH: usize = 256;
 const WORK_BYTES_MAX: usize = 32 << 20;
 /// Bytes that are charged for an object that is no function.
 const FAILED_BYTES: usize = 4 << 10;
+/// Pieces of code of one answer.
+const CODES_MAX: usize = 4096;
 /// Bytes that are charged for looking at the tables of optimised code.
 const INLINED_WORK: usize = 8 << 10;
 /// Functions of one answer.
@@ -82,6 +84,8 @@ pub struct Functions {
     numbers: HashMap<u64, u32>,
     /// The answer's functions.
     answer: Vec<RuntimeFunction>,
+    /// The answer's code, by its first address.
+    codes: BTreeMap<u64, RuntimeCode>,
 }
 
 impl Functions {
@@ -93,11 +97,17 @@ impl Functions {
         self.inlined.clear();
         self.numbers.clear();
         self.answer.clear();
+        self.codes.clear();
     }
 
     /// The functions that the question's frames named.
     pub fn take_answer(&mut self) -> Vec<RuntimeFunction> {
         std::mem::take(&mut self.answer)
+    }
+
+    /// The code that compilers have made of these functions, as far as frames were in it.
+    pub fn take_codes(&mut self) -> Vec<RuntimeCode> {
+        std::mem::take(&mut self.codes).into_values().collect()
     }
 
     /// The functions of a frame whose next instruction, or call, is at an address: numbers in the
@@ -112,15 +122,16 @@ impl Functions {
         let [shared, code, bytecode, offset] = frame.words;
         let function = self.get(space, shared, heap)?;
         let bytecode = object(bytecode);
-        let optimised = self.optimised(code, address, heap);
-        let is_its = optimised.is_some() || bytecode == self.bytecode_of(shared, heap);
+        let code = self.code(code, address, heap);
+        let is_its = code.is_some() || bytecode == self.bytecode_of(shared, heap);
         if frame.is_late && !is_its {
             return None;
         }
         let mut frames = Vec::new();
         // Of an instruction that is no call it is not known in which function it is inlined.
-        if let Some((code, offset)) = optimised.filter(|_| frame.depth > 0) {
-            for shared in self.inlined(code, offset, heap) {
+        if let Some(code) = code.filter(|code| frame.depth > 0 && !code.is_baseline) {
+            let offset = u32::try_from(address.wrapping_sub(code.start)).unwrap_or(u32::MAX);
+            for shared in self.inlined(code.object, offset, heap) {
                 let function = self.get(space, shared, heap);
                 let line = function.as_ref().map_or(0, |function| function.first_line);
                 let number = function.and_then(|function| self.number(shared, &function));
@@ -135,20 +146,19 @@ impl Functions {
             Some(line) if line >= function.first_line => line,
             _ => function.first_line,
         };
-        frames.push(Some((self.number(shared, &function)?, line)));
+        let number = self.number(shared, &function)?;
+        if let Some(Code { start, size, .. }) = code
+            && self.codes.len() < CODES_MAX
+        {
+            self.codes.insert(start, RuntimeCode { start, size, function: number });
+        }
+        frames.push(Some((number, line)));
         Some(frames)
     }
 
-    /// The optimised code that has an address, and the distance from its begin.
-    fn optimised(
-        &self,
-        code: u64,
-        address: u64,
-        heap: &Heap<'_, impl Memory>,
-    ) -> Option<(u64, u32)> {
-        let layout = heap.layout.code.as_ref()?;
-        let code = object(code).filter(|code| heap.is(*code, heap.layout.types.code))?;
-        Some((code, codes::offset(code, address, layout, heap)?))
+    /// The code that a word points to, if it has an address. An interpreted function's is none.
+    fn code(&self, code: u64, address: u64, heap: &Heap<'_, impl Memory>) -> Option<Code> {
+        codes::at(object(code)?, address, heap.layout.code.as_ref()?, heap)
     }
 
     /// The functions that are inlined at a call in optimised code, innermost first.

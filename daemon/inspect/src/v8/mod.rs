@@ -54,7 +54,7 @@ pub mod scripts;
 mod tests;
 
 use crate::python::LiveMemory;
-use crate::questions::{FileAt, RuntimeFunction, RuntimeRun, Unwind, UnwoundStack};
+use crate::questions::{FileAt, RuntimeCode, RuntimeFunction, RuntimeRun, Unwind, UnwoundStack};
 use crate::runtimes::FrameWords;
 use functions::Functions;
 use layouts::Layout;
@@ -100,14 +100,15 @@ impl V8s {
     }
 
     /// Puts functions in the place of native frames, in all stacks of one question. `words` are
-    /// those of the frames of each stack. Returns the functions.
+    /// those of the frames of each stack. Returns the functions, and the code that compilers have made
+    /// of them.
     pub fn name(
         &mut self,
         space: u32,
         (layout, memory): (&Layout, &LiveMemory),
         words: &[Vec<FrameWords>],
         stacks: &mut [UnwoundStack],
-    ) -> Vec<RuntimeFunction> {
+    ) -> (Vec<RuntimeFunction>, Vec<RuntimeCode>) {
         self.functions.begin();
         let heap = Heap::new(memory, layout);
         for (stack, words) in stacks.iter_mut().zip(words) {
@@ -118,6 +119,6 @@ impl V8s {
                 }
             }
         }
-        self.functions.take_answer()
+        (self.functions.take_answer(), self.functions.take_codes())
     }
 }

@@ -96,7 +96,7 @@ fn put_string(memory: &Bytes, at: u64, kind: u16, text: &[u8]) {
 
 /// The scope of a function with this name and inferred name, of two variables, from 10 to 90.
 fn put_scope(memory: &Bytes, name: Option<u64>, inferred: Option<u64>) {
-    let flags = 2 | i32::from(name.is_some()) * 3 << 12 | i32::from(inferred.is_some()) << 14;
+    let flags = 2 | (i32::from(name.is_some()) * 3) << 12 | i32::from(inferred.is_some()) << 14;
     put(memory, SCOPE, 261, &[(8, int(flags)), (16, int(1)), (24, int(2))]);
     let words = [NAME + 1, NAME + 1, int(0), int(0)].into_iter();
     let words = words.chain(name.into_iter().flat_map(|name| [name, int(0)]));

@@ -21,6 +21,7 @@ pub mod runtimes;
 mod walked;
 
 pub use outcomes::{Outcomes, Totals};
+pub use runtimes::NamedCode;
 pub use walked::WalkedStack;
 
 use crate::sample_source::Order;
@@ -92,6 +93,8 @@ struct Batch {
     differing: u64,
     /// Address spaces in which frames of runtimes were found, and where.
     runtimes: Vec<(u32, RuntimeLayout, Payer)>,
+    /// Generated code of named functions.
+    codes: Vec<NamedCode>,
     /// Stacks whose frames of Python do not fit the native ones.
     python_differs: u64,
     cpu_ns: u64,
@@ -125,6 +128,8 @@ pub struct CallStacks {
     learnt: Vec<LearntRules>,
     /// Processes whose frames of runtimes the sampler copies.
     marked: Marked,
+    /// Generated code of named functions that was not asked for yet.
+    codes: Vec<NamedCode>,
     /// Changes of these that are not yet passed on to the sampler.
     runtimes: Vec<(u32, Option<RuntimeLayout>)>,
     look_within: Duration,
@@ -153,6 +158,7 @@ impl CallStacks {
             rules: Rules::default(),
             learnt: Vec::new(),
             marked: Marked::default(),
+            codes: Vec::new(),
             runtimes: Vec::new(),
             look_within: LOOK_WITHIN.1,
             programs: HashMap::new(),
@@ -321,6 +327,7 @@ impl CallStacks {
             self.totals.differing += batch.differing;
             walked.extend(batch.stacks);
             self.totals.named_differs += batch.python_differs;
+            self.codes.extend(batch.codes);
             for (space, layout, payer) in batch.runtimes {
                 self.runtimes.extend(self.marked.mark(space, layout, payer));
             }
@@ -353,6 +360,11 @@ impl CallStacks {
     /// Address spaces for which the sampler should start or stop copying frames of runtimes.
     pub fn take_runtimes(&mut self) -> Vec<(u32, Option<RuntimeLayout>)> {
         std::mem::take(&mut self.runtimes)
+    }
+
+    /// Generated code whose function was told since the last call.
+    pub fn take_codes(&mut self) -> Vec<NamedCode> {
+        std::mem::take(&mut self.codes)
     }
 
     /// Notes that a process has ended, or runs a program that has this generation.
@@ -408,7 +420,12 @@ impl Thread {
 
 /// Process and generation of a record; 0: a process that this pid namespace cannot see.
 pub fn process_of(record: &StackRecord) -> (u32, u16) {
-    match Entry::new(0, 0, record.space, 1).whose() {
+    process_of_space(record.space)
+}
+
+/// Likewise of an address space.
+pub fn process_of_space(space: u32) -> (u32, u16) {
+    match Entry::new(0, 0, space, 1).whose() {
         Space::Process { pid, generation } => (pid, generation),
         _ => (0, 0),
     }
@@ -513,7 +530,8 @@ fn walk_space(
         _ => None,
     };
     copies.wipe(end);
-    let Unwound { stacks, functions, runtime, rules } = unwound.unwrap_or_default();
+    let Unwound { stacks, functions, codes, runtime, rules } = unwound.unwrap_or_default();
+    batch.codes.extend(NamedCode::of(space, &codes, &functions));
     if looks_for_runtime {
         tracing::debug!(pid, ?runtime, "looked for a runtime");
         let layout = looks.note(space, runtime, now);

@@ -4,7 +4,7 @@
 use abi::{PID_BITS, RUNTIME_PROCESSES_MAX, RuntimeLayout};
 use address_spaces::mappings::AddressMap;
 use address_spaces::users::Payer;
-use inspect::questions::RuntimeFound;
+use inspect::questions::{RuntimeCode, RuntimeFound, RuntimeFunction};
 use inspect::runtimes::may_be_runtime;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -18,6 +18,31 @@ const DOUBLED_MAX: u32 = 9;
 const LOOKS_MAX: usize = 16_384;
 /// Reasons why a runtime is of no use that are told.
 const REFUSED_MAX: usize = 64;
+
+/// Generated code, with the name of its function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedCode {
+    /// As [`abi::StackRecord::space`].
+    pub space: u32,
+    /// Address of the first byte, and the number of bytes.
+    pub piece: (u64, u32),
+    /// The function, its file and its first line.
+    pub name: String,
+}
+
+impl NamedCode {
+    /// The code of an answer.
+    pub fn of(space: u32, codes: &[RuntimeCode], functions: &[RuntimeFunction]) -> Vec<Self> {
+        let named = |code: &RuntimeCode| {
+            let RuntimeFunction { name, file, first_line, .. } =
+                functions.get(code.function as usize)?;
+            let file = file.rsplit('/').next().unwrap_or(file);
+            let name = format!("{name} {file}:{first_line}");
+            Some(Self { space, piece: (code.start, code.size), name })
+        };
+        codes.iter().filter_map(named).collect()
+    }
+}
 
 /// Processes that were looked at, by their address space ([`abi::StackRecord::space`]).
 #[derive(Default)]
