@@ -15,7 +15,9 @@
 //! 4. `functions`: names, scripts (`scripts`) and lines (`positions`), soon after the sample.
 //!
 //! The native frame (the interpreter's entry, a piece of generated code) is replaced by the
-//! function; as the innermost frame it stays, since it says what ran for the function.
+//! function; as the innermost frame it stays, since it says what ran for the function. A piece of
+//! generated code that a frame was in is told with its function's name, so that samples there have
+//! a procedure.
 //!
 //! **No name is guessed.** Each object is checked: its tag, its type, lengths, that positions are in
 //! order. Where a check fails, the frame stays native. Memory is that of strangers: nothing in it
@@ -33,6 +35,9 @@
 //! function whose code it is. Where they have made a call, they are frames (`codes`). WebAssembly. V8 with compressed pointers (Chrome, Electron). Lines of a call are known where
 //! V8 has made a table of them, as it does for functions in the stack of an error; otherwise a
 //! frame has its function's first line.
+//!
+//! Code of functions since 13.x: closures have a handle of a table in its place, so neither inlined
+//! functions nor names of generated code are known there.
 //!
 //! # Sources
 //!
