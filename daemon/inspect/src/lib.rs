@@ -30,6 +30,7 @@ mod code_files;
 mod containers;
 pub mod file_catalogue;
 pub mod file_facts;
+pub mod frame_words;
 pub mod frames;
 pub mod inspector;
 pub mod jit;

@@ -340,8 +340,8 @@ pub struct SampledStack {
     pub to_walk: ToWalk,
     /// Frames of CPython, innermost first: code object, instruction, flags.
     pub python: Vec<[u64; 3]>,
-    /// Words of frames that the sampler has walked: the frame's place in `walked`, and the words that
-    /// [`FrameLayout::words`] names.
+    /// Words of frames that the sampler has walked: the frame's place in `walked`, and the words
+    /// that [`FrameLayout::words`] names.
     pub noted: Vec<(u32, [u64; RUNTIME_WORDS])>,
 }
 

@@ -5,87 +5,24 @@
 //!
 //! - **In the heap**, as CPython's: the sampler follows the list from the thread on, and
 //!   [`python`](super::python) merges it with the native frames.
-//! - **On the stack**, kept by a frame pointer: a native frame is the function's. The sampler's walk
-//!   copies some words of each such frame in passing ([`abi::FrameLayout`] says which). Where an
-//!   inspector has walked the stack, the words are read from the copy of the stack here
-//!   ([`FrameWords::read`]); an object that one of them points to is read from the process's
-//!   memory, later than the sample (`is_late`).
+//! - **On the stack**, kept by a frame pointer: a native frame is the function's. The sampler's
+//!   walk copies some words of each such frame in passing ([`abi::FrameLayout`] says which). Where
+//!   an inspector has walked the stack, the words are read from the copy of the stack here
+//!   ([`frame_words`](super::frame_words)); an object that one of them points to is read from the
+//!   process's memory, later than the sample (`is_late`).
 
-use super::python::{LiveMemory, Memory, Pythons, may_be_python};
+use super::frame_words::FrameWords;
+use super::python::{LiveMemory, Pythons, may_be_python};
 use super::questions::{FileAt, RuntimeFound, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack};
 use super::v8::layouts::Layout;
 use super::v8::{V8s, may_be_v8};
-use abi::{FrameLayout, PythonFrame, RUNTIME_BLOCK_BYTES, RUNTIME_WORDS, RuntimeLayout};
+use abi::{PythonFrame, RuntimeLayout};
 use std::fs::File;
 use unwind::{End, Frame};
 
 /// Whether a file of this path may have a runtime that is known.
 pub fn may_be_runtime(path: &[u8]) -> bool {
     may_be_python(path) || may_be_v8(path)
-}
-
-/// Words of a frame in a walked stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameWords {
-    /// The frame's place in [`UnwoundStack::addresses`].
-    pub depth: u32,
-    /// As [`FrameLayout::words`] names them.
-    pub words: [u64; RUNTIME_WORDS],
-    /// The object was read after the sample: another one may be in its place.
-    pub is_late: bool,
-}
-
-/// Words of each of a frame's two blocks.
-const BLOCK_WORDS: usize = RUNTIME_BLOCK_BYTES / 8;
-
-impl FrameWords {
-    /// What the sampler's `note_frame` (`ebpf/src/runtime_frames.h`) does, with a copy of the stack
-    /// whose first byte is that at `begin`. None: the frame is of no interest, or cannot be read.
-    pub fn read(
-        depth: u32,
-        frame: &Frame,
-        layout: &FrameLayout,
-        (begin, copy): (u64, &[u8]),
-        memory: &impl Memory,
-    ) -> Option<Self> {
-        let mut blocks = [0_u64; 2 * BLOCK_WORDS];
-        let at = frame.record?.wrapping_add_signed(layout.block_at.into());
-        // What a frame that is just being built has not written yet is an earlier one's.
-        let slot = at.wrapping_add(8 * u64::from(layout.object));
-        if frame.stack_pointer.is_some_and(|stack_pointer| slot < stack_pointer) {
-            return None;
-        }
-        let at = at.checked_sub(begin)?;
-        let bytes = copy.get(usize::try_from(at).ok()?..)?;
-        let bytes = bytes.get(..layout.block_bytes.into())?;
-        let (stack, object) = blocks.split_at_mut(BLOCK_WORDS);
-        fill(stack, bytes);
-        let word = |number: u8| stack.get(usize::from(number)).copied();
-        if word(layout.tag)? & u64::from(layout.tag_mask) != u64::from(layout.tag_bits) {
-            return None;
-        }
-        let has_object = layout.object_bytes > 0;
-        if has_object {
-            let mut block = [0; RUNTIME_BLOCK_BYTES];
-            let block = block.get_mut(..layout.object_bytes.into())?;
-            let at = word(layout.object)?.wrapping_add_signed(layout.object_at.into());
-            if memory.read(at, block) != block.len() {
-                return None;
-            }
-            fill(object, block);
-        }
-        let words = layout.words.map(|number| blocks.get(usize::from(number)).copied());
-        let mut found = [0; RUNTIME_WORDS];
-        for (to, word) in found.iter_mut().zip(words) {
-            *to = word?;
-        }
-        Some(Self { depth, words: found, is_late: has_object })
-    }
-}
-
-fn fill(words: &mut [u64], bytes: &[u8]) {
-    let all = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
-    words.iter_mut().zip(all).for_each(|(to, word)| *to = word);
 }
 
 /// Known runtimes.

@@ -155,9 +155,9 @@ impl Resolver<'_> {
         Ok((frames, thread, process.tags.scope().cloned()))
     }
 
-    /// Adds the functions that stand in the place of the native frame at `address`, which stays where
-    /// further ones were not copied or cannot be read, and as the innermost frame: its procedure has
-    /// the samples of their exclusive time.
+    /// Adds the functions that stand in the place of the native frame at `address`, which stays
+    /// where further ones were not copied or cannot be read, and as the innermost frame: its
+    /// procedure has the samples of their exclusive time.
     fn runtime_frames(
         &mut self,
         process: &Process<'_>,

@@ -2,11 +2,11 @@
 
 use crate::{choice, word};
 use inspect::python::Memory;
-use inspect::runtimes::FrameWords;
+use inspect::frame_words::FrameWords;
 use inspect::v8::functions::Functions;
 use inspect::v8::layouts::Layout;
 use inspect::v8::objects::Heap;
-use inspect::v8::program::Symbols;
+use inspect::v8::symbols::Symbols;
 
 /// Address of the first byte; those before cannot be read.
 const BASE: u64 = 0x1000;

@@ -6,9 +6,9 @@
 //! InliningPosition`). Where code makes no call, the table says nothing: which function an
 //! instruction is of is not known there.
 
+use super::layouts::CodeLayout;
 use super::objects::{Heap, object, smi};
 use super::positions;
-use super::program::Symbols;
 use crate::python::Memory;
 
 /// Bytes of code of one function.
@@ -19,68 +19,6 @@ const TABLE_BYTES_MAX: usize = 1 << 20;
 const INLINED_MAX: usize = 32;
 /// Bytes of an inlined call: its position, and the number of its function.
 const CALL_BYTES: usize = 16;
-
-/// Offsets of fields of Code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CodeLayout {
-    /// What its points of deoptimisation have in common: an array.
-    deoptimization: u64,
-    /// The table of positions.
-    positions: u64,
-    /// Its first instruction, or that instruction's address.
-    start: u64,
-    is_address: bool,
-    /// Bytes of its instructions, 32 bits.
-    size: u64,
-    /// Its kind is in these bits of 32 bits.
-    flags: u64,
-    kind_mask: u32,
-    /// The kind of Sparkplug's code, whose table is another one.
-    baseline: u32,
-    /// Numbers of elements of that array: the functions that are inlined, and the inlined calls.
-    literals: u64,
-    calls: u64,
-}
-
-impl CodeLayout {
-    /// The layout that symbols say; what 9.0 to 13.6 leave out is as in the OpenTelemetry eBPF
-    /// profiler's interpreter/nodev8/v8.go. None: it is not known.
-    pub fn of(version: (u32, u32, u32), symbols: &Symbols) -> Option<Self> {
-        let of = |name| symbols.offset(name);
-        let (mut start, mut size) =
-            (of("class_Code__instruction_start__"), of("class_Code__instruction_size__"));
-        let mut positions = of("class_Code__source_position_table__");
-        let mut flags = of("class_Code__flags__");
-        if let Some(size) = size {
-            // Behind the table are a word and, since 12.4, two.
-            positions = positions.or(match symbols.kind("type_CodeWrapper__") {
-                Some(_) => start?.checked_sub(24),
-                None => size.checked_sub(16),
-            });
-            flags = flags.or(Some(size + 8));
-        } else {
-            start = start.or(Some(positions? + 16));
-            flags = flags.or(Some(start? + 8));
-            let others = if version < (11, 4, 59) { 8 } else { 4 };
-            size = Some(flags? + others);
-        }
-        let index = |name, otherwise| symbols.offset(name).unwrap_or(otherwise);
-        let of_functions = index("DeoptimizationDataSharedFunctionInfo", 6);
-        Some(Self {
-            deoptimization: of("class_Code__deoptimization_data__").or(positions?.checked_sub(8))?,
-            positions: positions?,
-            start: start?,
-            // Code was in one object with its instructions until 11.0.
-            is_address: version >= (11, 1, 0),
-            size: size?,
-            flags: flags?,
-            kind_mask: u32::try_from(of("CodeKindFieldMask").unwrap_or(15)).ok()?,
-            baseline: u32::try_from(of("CodeKindBaseline").unwrap_or(11)).ok()?,
-            literals: index("DeoptimizationDataLiteralArrayIndex", 2),
-            calls: index("DeoptimizationDataInliningPositionsIndex", of_functions + 1),
-        })
-    }
-}
 
 /// Instructions that a compiler has made of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

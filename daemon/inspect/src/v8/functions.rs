@@ -4,9 +4,9 @@ use super::codes::{self, Code};
 use super::objects::{Heap, object, smi};
 use super::positions;
 use super::scripts::Script;
+use crate::frame_words::FrameWords;
 use crate::python::Memory;
 use crate::questions::{Language, RuntimeCode, RuntimeFunction};
-use crate::runtimes::FrameWords;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ const BYTECODE_MAX: i32 = 64 << 20;
 const KEPT_BYTES_MAX: usize = 16 << 20;
 /// Bytes of an entry of the table of functions, about.
 const KEPT_BYTES_EACH: usize = 256;
-/// Bytes that are read or decoded for one question, about 20 ms of work. Frames beyond have no name.
+/// Bytes that are read or decoded for one question, about 20 ms of work. Frames beyond have no
+/// name.
 const WORK_BYTES_MAX: usize = 32 << 20;
 /// Bytes that are charged for an object that is no function.
 const FAILED_BYTES: usize = 4 << 10;

@@ -2,8 +2,7 @@
 //! the symbols that V8's build makes for debuggers (tools/gen-postmortem-metadata.py). Where a
 //! version lacks a symbol, the source of the offset is given.
 
-use super::codes::CodeLayout;
-use super::program::Symbols;
+use super::symbols::Symbols;
 use abi::{FrameLayout, RUNTIME_BLOCK_BYTES};
 
 /// Versions that are known, as pairs of the first two numbers: the oldest and the newest.
@@ -112,6 +111,71 @@ pub struct ScopeLayout {
     pub has_fixed_positions: bool,
     /// The number of the scope type of modules.
     pub of_module: u64,
+}
+
+/// Offsets of fields of Code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeLayout {
+    /// What its points of deoptimisation have in common: an array.
+    pub deoptimization: u64,
+    /// The table of positions.
+    pub positions: u64,
+    /// Its first instruction, or that instruction's address.
+    pub start: u64,
+    /// Whether it is the address.
+    pub is_address: bool,
+    /// Bytes of its instructions, 32 bits.
+    pub size: u64,
+    /// Its kind is in these bits of 32 bits.
+    pub flags: u64,
+    /// Those bits.
+    pub kind_mask: u32,
+    /// The kind of Sparkplug's code, whose table is another one.
+    pub baseline: u32,
+    /// Numbers of elements of that array: the functions that are inlined.
+    pub literals: u64,
+    /// The inlined calls.
+    pub calls: u64,
+}
+
+impl CodeLayout {
+    /// The layout that symbols say; what 9.0 to 13.6 leave out is as in the OpenTelemetry eBPF
+    /// profiler's interpreter/nodev8/v8.go. None: it is not known.
+    pub fn of(version: (u32, u32, u32), symbols: &Symbols) -> Option<Self> {
+        let of = |name| symbols.offset(name);
+        let (mut start, mut size) =
+            (of("class_Code__instruction_start__"), of("class_Code__instruction_size__"));
+        let mut positions = of("class_Code__source_position_table__");
+        let mut flags = of("class_Code__flags__");
+        if let Some(size) = size {
+            // Behind the table are a word and, since 12.4, two.
+            positions = positions.or(match symbols.kind("type_CodeWrapper__") {
+                Some(_) => start?.checked_sub(24),
+                None => size.checked_sub(16),
+            });
+            flags = flags.or(Some(size + 8));
+        } else {
+            start = start.or(Some(positions? + 16));
+            flags = flags.or(Some(start? + 8));
+            let others = if version < (11, 4, 59) { 8 } else { 4 };
+            size = Some(flags? + others);
+        }
+        let index = |name, otherwise| symbols.offset(name).unwrap_or(otherwise);
+        let of_functions = index("DeoptimizationDataSharedFunctionInfo", 6);
+        Some(Self {
+            deoptimization: of("class_Code__deoptimization_data__").or(positions?.checked_sub(8))?,
+            positions: positions?,
+            start: start?,
+            // Code was in one object with its instructions until 11.0.
+            is_address: version >= (11, 1, 0),
+            size: size?,
+            flags: flags?,
+            kind_mask: u32::try_from(of("CodeKindFieldMask").unwrap_or(15)).ok()?,
+            baseline: u32::try_from(of("CodeKindBaseline").unwrap_or(11)).ok()?,
+            literals: index("DeoptimizationDataLiteralArrayIndex", 2),
+            calls: index("DeoptimizationDataInliningPositionsIndex", of_functions + 1),
+        })
+    }
 }
 
 /// `kScopeInfoMaxInlinedLocalNamesSize` (src/objects/scope-info.h, 9.4 to 13.6): with more names, a

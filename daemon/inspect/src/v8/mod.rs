@@ -1,15 +1,15 @@
 //! Functions of V8 (Node.js) in call stacks.
 //!
-//! V8 runs a function in its interpreter (Ignition), in code without optimisation (Sparkplug), or in
-//! optimised code (Maglev, TurboFan). In each of them the function has one frame on the thread's
-//! stack, which is kept by a frame pointer and has the closure in a slot. So native stacks are whole
-//! already, and a name hangs on a word of a frame. The sampler's walk copies, of each frame that it
-//! leaves by the frame pointer, what leads to the function and its place in its bytecode
+//! V8 runs a function in its interpreter (Ignition), in code without optimisation (Sparkplug), or
+//! in optimised code (Maglev, TurboFan). In each of them the function has one frame on the thread's
+//! stack, which is kept by a frame pointer and has the closure in a slot. So native stacks are
+//! whole already, and a name hangs on a word of a frame. The sampler's walk copies, of each frame
+//! that it leaves by the frame pointer, what leads to the function and its place in its bytecode
 //! (`ebpf/src/runtime_frames.h`). The closure may be moved or freed a moment later, so the sampler
 //! also copies what the closure points to: the part that all closures of a function share, which
 //! lives as long as the function. Here is the rest:
 //!
-//! 1. `program`: which file of a process has V8, and its symbols for debuggers (`v8dbg_...`).
+//! 1. `program`: which file of a process has V8, and its `symbols` for debuggers (`v8dbg_...`).
 //! 2. `layouts`: the offsets of fields that they tell, and those that they leave out.
 //! 3. `objects`: words, types and strings of the heap.
 //! 4. `functions`: names, scripts (`scripts`) and lines (`positions`), soon after the sample.
@@ -19,9 +19,9 @@
 //! generated code that a frame was in is told with its function's name, so that samples there have
 //! a procedure.
 //!
-//! **No name is guessed.** Each object is checked: its tag, its type, lengths, that positions are in
-//! order. Where a check fails, the frame stays native. Memory is that of strangers: nothing in it
-//! makes this panic or sizes an allocation beyond a limit.
+//! **No name is guessed.** Each object is checked: its tag, its type, lengths, that positions are
+//! in order. Where a check fails, the frame stays native. Memory is that of strangers: nothing in
+//! it makes this panic or sizes an allocation beyond a limit.
 //!
 //! # What it assumes
 //!
@@ -31,21 +31,23 @@
 //!
 //! # Not read
 //!
-//! Functions that are inlined in optimised code, where they are innermost: their time is that of the
-//! function whose code it is. Where they have made a call, they are frames (`codes`). WebAssembly. V8 with compressed pointers (Chrome, Electron). Lines of a call are known where
-//! V8 has made a table of them, as it does for functions in the stack of an error; otherwise a
-//! frame has its function's first line.
+//! Functions that are inlined in optimised code, where they are innermost: their time is that of
+//! the function whose code it is. Where they have made a call, they are frames (`codes`).
+//! WebAssembly. V8 with compressed pointers (Chrome, Electron). Lines of a call are known where V8
+//! has made a table of them, as it does for functions in the stack of an error; otherwise a frame
+//! has its function's first line.
 //!
 //! Code of functions since 13.x: closures have a handle of a table in its place, so neither inlined
 //! functions nor names of generated code are known there.
 //!
 //! # Sources
 //!
-//! V8 9.4, 10.2, 11.3, 12.4 and 13.6 (Node.js 16, 18, 20, 22, 24): tools/gen-postmortem-metadata.py,
-//! include/v8-internal.h, src/execution/frame-constants.h, src/objects/{shared-function-info,
-//! scope-info,script,js-function,string,code}.tq, src/codegen/source-position-table.cc,
-//! src/codegen/source-position.h, src/objects/deoptimization-data.h; the
-//! OpenTelemetry eBPF profiler's interpreter/nodev8/v8.go for what versions lack.
+//! V8 9.4, 10.2, 11.3, 12.4 and 13.6 (Node.js 16, 18, 20, 22, 24):
+//! tools/gen-postmortem-metadata.py, include/v8-internal.h, src/execution/frame-constants.h,
+//! src/objects/{shared-function-info, scope-info,script,js-function,string,code}.tq,
+//! src/codegen/source-position-table.cc, src/codegen/source-position.h,
+//! src/objects/deoptimization-data.h; the OpenTelemetry eBPF profiler's interpreter/nodev8/v8.go
+//! for what versions lack.
 
 pub mod codes;
 pub mod functions;
@@ -54,13 +56,14 @@ pub mod objects;
 pub mod positions;
 pub mod program;
 pub mod scripts;
+pub mod symbols;
 
 #[cfg(test)]
 mod tests;
 
+use crate::frame_words::FrameWords;
 use crate::python::LiveMemory;
 use crate::questions::{FileAt, RuntimeCode, RuntimeFunction, RuntimeRun, Unwind, UnwoundStack};
-use crate::runtimes::FrameWords;
 use functions::Functions;
 use layouts::Layout;
 use objects::Heap;
@@ -105,8 +108,8 @@ impl V8s {
     }
 
     /// Puts functions in the place of native frames, in all stacks of one question. `words` are
-    /// those of the frames of each stack. Returns the functions, and the code that compilers have made
-    /// of them.
+    /// those of the frames of each stack. Returns the functions, and the code that compilers have
+    /// made of them.
     pub fn name(
         &mut self,
         space: u32,

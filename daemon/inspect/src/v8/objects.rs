@@ -15,8 +15,8 @@ const PARTS_MAX: usize = 256;
 const PIECE_CHARS: u64 = 16 << 10;
 
 /// A process's heap. Pointers have the tag of objects, 1, in their low two bits (`kHeapObjectTag`);
-/// integers (Smi) are the upper half of a word whose lower half is 0 (include/v8-internal.h, without
-/// pointer compression).
+/// integers (Smi) are the upper half of a word whose lower half is 0 (include/v8-internal.h,
+/// without pointer compression).
 pub struct Heap<'a, M> {
     /// The process's memory.
     pub memory: &'a M,

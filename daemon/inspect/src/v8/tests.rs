@@ -4,10 +4,10 @@
 use super::functions::Functions;
 use super::layouts::Layout;
 use super::objects::{Heap, object, smi};
-use super::program::Symbols;
+use super::symbols::Symbols;
+use crate::frame_words::FrameWords;
 use crate::python::Memory;
 use crate::python::tests::Bytes;
-use crate::runtimes::FrameWords;
 
 /// Symbols of V8 11.3 (Node.js 20) with their values.
 const SYMBOLS: [(&str, i32); 41] = [

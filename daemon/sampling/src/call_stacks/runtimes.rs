@@ -1,5 +1,5 @@
-//! Processes with a runtime whose functions have names (CPython, V8): which processes to examine, and
-//! for which the sampler copies frames.
+//! Processes with a runtime whose functions have names (CPython, V8): which processes to examine,
+//! and for which the sampler copies frames.
 
 use abi::{PID_BITS, RUNTIME_PROCESSES_MAX, RuntimeLayout};
 use address_spaces::mappings::AddressMap;
@@ -101,8 +101,8 @@ impl Looks {
 /// copy no more.
 pub type Marking = (u32, Option<RuntimeLayout>);
 
-/// Processes whose frames of runtimes the sampler copies, by number. Where there are more than it has
-/// room for, the user with the most of them loses the one that was sampled longest ago.
+/// Processes whose frames of runtimes the sampler copies, by number. Where there are more than it
+/// has room for, the user with the most of them loses the one that was sampled longest ago.
 #[derive(Default)]
 pub struct Marked {
     marks: BTreeMap<u32, Mark>,

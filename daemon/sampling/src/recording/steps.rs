@@ -139,8 +139,8 @@ pub struct StoredStack {
     pub kernel: Vec<u64>,
     /// Addresses of user code, innermost first.
     pub user: Vec<u64>,
-    /// Functions of runtimes in the place of native frames, the innermost first. The name is that of
-    /// the first runtime.
+    /// Functions of runtimes in the place of native frames, the innermost first. The name is that
+    /// of the first runtime.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<StoredRun>,
     /// Name of the reason why the first frames are not known ([`model::Cut::name`]).
