@@ -7,7 +7,7 @@ use unwind::Frame;
 /// Words of a frame in a walked stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameWords {
-    /// The frame's place in [`UnwoundStack::addresses`].
+    /// The frame's place in [`crate::questions::UnwoundStack::addresses`].
     pub depth: u32,
     /// As [`FrameLayout::words`] names them.
     pub words: [u64; RUNTIME_WORDS],

@@ -343,7 +343,7 @@ pub struct SampledStack {
     /// Frames of CPython, innermost first: code object, instruction, flags.
     pub python: Vec<[u64; 3]>,
     /// Words of frames that the sampler has walked: the frame's place in `walked`, and the words
-    /// that [`FrameLayout::words`] names.
+    /// that [`abi::FrameLayout::words`] names.
     pub noted: Vec<(u32, [u64; RUNTIME_WORDS])>,
 }
 

@@ -109,7 +109,7 @@ impl Runtimes {
         }
         let (words, stacks) = (&notes.words, &mut unwound.stacks);
         (unwound.functions, unwound.codes) =
-            self.v8s.name(asked.space, (&layout, &memory), words, stacks);
+            self.v8s.name((asked.pid, asked.space), (&layout, &memory), words, stacks);
     }
 
     fn name_python(

@@ -88,7 +88,7 @@ pub fn memory(bytes: &[u8]) {
         let heap = Heap::new(&memory, &layout);
         let mut most = 0;
         for (address, frame) in &frames {
-            let Some(named) = functions.frame(1, (frame, *address), &heap) else { continue };
+            let Some(named) = functions.frame(1, (frame, *address), &heap, || vec![BASE]) else { continue };
             most = named.iter().flatten().map(|(number, _)| number + 1).fold(most, u32::max);
         }
         assert!(functions.take_answer().len() >= most as usize);
