@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernel.h"
+#include "runtime_abi.h"
 
 enum {
 	WAYS = 4,
@@ -138,30 +139,6 @@ enum {
 	STACK_KERNEL_FRAMES = 127,
 	STACK_KERNEL_BYTES = 1024,
 	COMM_BYTES = 16,
-	PYTHON_FRAMES_MAX = 128,
-	PYTHON_BLOCK_MAX = 96,
-	PYTHON_PROCESSES_MAX = 1024,
-	PYTHON_DIRECT = 65535,
-};
-/* A frame of CPython. */
-struct python_frame {
-	u64 code;
-	u64 instruction;
-	u64 flags;
-};
-/* Where a CPython has what the sampler follows. */
-struct python_layout {
-	int state_at;
-	unsigned short id_at;
-	unsigned short frame_at;
-	unsigned short current_at;
-	unsigned short block_at;
-	unsigned short block_bytes;
-	unsigned short code_at;
-	unsigned short previous_at;
-	unsigned short instruction_at;
-	unsigned short flags_at;
-	unsigned short reserved;
 };
 /* What a record has of user code: nothing that is known; registers and frames, up to one without a
  * rule; there is no user code below the kernel's (its threads, workers of io_uring and vhost); all
@@ -262,11 +239,16 @@ struct walk {
 	u64 words[2];
 	struct cached_rule cache[CACHED_RULES];
 	u64 addresses[WALK_FRAMES_MAX];
+	struct frame_layout layout;
+	u32 noted;
+	u32 reserved;
+	u64 blocks[2 * RUNTIME_BLOCK_BYTES / 8];
+	struct runtime_frame runtime_frames[RUNTIME_FRAMES_MAX];
 };
 
 /* A stack: registers, then the frames of CPython, then STACK_KERNEL_BYTES of return addresses in
- * the kernel if kernel_bytes is not 0, then user_frames addresses of user code, then the copied
- * bytes of the user stack. */
+ * the kernel if kernel_bytes is not 0, then user_frames addresses of user code, then
+ * runtime_frames, then the copied bytes of the user stack. */
 struct stack_record {
 	u32 bytes;
 	u32 kind;
@@ -284,12 +266,14 @@ struct stack_record {
 	u32 python_frames;
 	u32 user_frames;
 	u32 user_end; /* of the walk */
+	u32 runtime_frames;
+	u32 has_frame_layout; /* the process has a struct frame_layout */
 	struct shared_code code;
 	u64 registers[STACK_REGISTERS];
 };
 /* Bytes of a CPU's element of STACK_DATA: whole pages, with room for the longest record behind the
  * ring. */
-enum { STACK_DATA_BYTES = STACK_RING_BYTES + STACK_COPY_BYTES + 16384 };
+enum { STACK_DATA_BYTES = STACK_RING_BYTES + STACK_COPY_BYTES + 20480 };
 struct stack_data {
 	unsigned char bytes[STACK_DATA_BYTES];
 };
@@ -358,9 +342,6 @@ struct wait_payer {
 };
 
 /* The same sizes and offsets are asserted in ebpf/abi/src/lib.rs. */
-#define ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "abi: " #type)
-#define ASSERT_OFFSET(type, field, bytes) \
-	_Static_assert(__builtin_offsetof(struct type, field) == (bytes), "abi: " #type "." #field)
 ASSERT_SIZE(entry, 16);
 ASSERT_OFFSET(entry, space, 8);
 ASSERT_OFFSET(entry, count, 12);
@@ -393,23 +374,20 @@ ASSERT_OFFSET(change, generation_before, 36);
 ASSERT_SIZE(identity, 48);
 ASSERT_OFFSET(identity, part, 24);
 ASSERT_OFFSET(identity, device, 40);
-ASSERT_SIZE(stack_record, 416);
+ASSERT_SIZE(stack_record, 424);
 ASSERT_OFFSET(stack_record, command, 40);
 ASSERT_OFFSET(stack_record, begin, 72);
 ASSERT_OFFSET(stack_record, user_frames, 88);
-ASSERT_OFFSET(stack_record, code, 96);
-ASSERT_OFFSET(stack_record, registers, 144);
+ASSERT_OFFSET(stack_record, code, 104);
+ASSERT_OFFSET(stack_record, registers, 152);
 ASSERT_SIZE(rule_key, 16);
 ASSERT_SIZE(shared_code, 48);
 ASSERT_SIZE(file_range, 24);
 ASSERT_SIZE(file_ranges, 192);
-ASSERT_SIZE(python_frame, 24);
-ASSERT_SIZE(python_layout, 24);
-ASSERT_OFFSET(python_layout, flags_at, 20);
 ASSERT_SIZE(wait_line, 64);
 ASSERT_OFFSET(wait_line, tid, 48);
 ASSERT_OFFSET(wait_line, owed, 60);
-ASSERT_SIZE(wait_sample, 1440);
+ASSERT_SIZE(wait_sample, 1448);
 ASSERT_SIZE(wait_pass, 16);
 ASSERT_SIZE(wait_payer, 8);
 ASSERT_SIZE(stack_ring, 128);

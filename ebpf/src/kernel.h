@@ -237,3 +237,13 @@ INLINE u32 copied_u32(const void *from)
 	bpf_probe_read_kernel(&value, sizeof(value), from);
 	return value;
 }
+
+/* Bounds a value in the very register that is then used: the compiler compares a copy, of which the
+ * verifier does not know that it is one. */
+#define AT_MOST(value, most) \
+	__asm__ volatile("if %0 < %1 goto +1\n\t%0 = %1" : "+r"(value) : "i"(most))
+
+/* Twins of the daemon's structures have these sizes and offsets. */
+#define ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "abi: " #type)
+#define ASSERT_OFFSET(type, field, bytes) \
+	_Static_assert(__builtin_offsetof(struct type, field) == (bytes), "abi: " #type "." #field)

@@ -158,14 +158,14 @@ struct {
 	struct walk *value;
 } WALKS SECTION(".maps");
 
-/* Where processes that run CPython have what leads to their frames. Key: as struct
+/* Where processes with a runtime that is known have what leads to its frames. Key: as struct
  * stack_record.space. The daemon writes it. */
 struct {
 	int (*type)[BPF_MAP_TYPE_HASH];
-	int (*max_entries)[PYTHON_PROCESSES_MAX];
+	int (*max_entries)[RUNTIME_PROCESSES_MAX];
 	u32 *key;
-	struct python_layout *value;
-} PYTHONS SECTION(".maps");
+	struct runtime_layout *value;
+} RUNTIMES SECTION(".maps");
 
 /* Index: the low SLOT_BITS of a process's number in the root namespace. Of two processes with the
  * same index, the later one to exec, fork or map has the slot; samples of the other one are counted

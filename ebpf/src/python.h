@@ -2,7 +2,7 @@
  *
  * Frames of CPython at a sample. They lie in the heap and are gone when the daemon looks: so the
  * sampler copies of each frame its code object, its instruction and what kind it is. Names come
- * from the code objects, later. Processes that run no CPython pay for one look-up.
+ * from the code objects, later. Processes without a runtime that is known pay for one look-up.
  */
 #pragma once
 
@@ -10,11 +10,6 @@
 #include "kernel.h"
 #include "maps.h"
 #include "settings.h"
-
-/* Bounds a value in the very register that is then used: the compiler compares a copy, of which the
- * verifier does not know that it is one. */
-#define AT_MOST(value, most) \
-	__asm__ volatile("if %0 < %1 goto +1\n\t%0 = %1" : "+r"(value) : "i"(most))
 
 #if defined(ARCH_x86_64)
 /* What the thread keeps in %fs: with the C library's threads, the address of what pthread_self
@@ -67,15 +62,21 @@ OUT_OF_LINE u64 innermost_python(const struct python_layout *layout)
 	return frame;
 }
 
-/* Copies the frames of the current thread behind the record. */
+/* Copies the frames of the current thread behind the record, and notes whether the process has
+ * further ones on its stack (runtime_frames.h). */
 OUT_OF_LINE void copy_python(struct stack_record *record)
 {
-	const struct python_layout *layout = bpf_map_lookup_elem(&PYTHONS, &record->space);
+	const struct runtime_layout *layouts = bpf_map_lookup_elem(&RUNTIMES, &record->space);
+	const struct python_layout *layout;
 	struct python_frame *frames = (void *)(record + 1);
 	u64 frame, size;
 	u32 number;
 
-	if (!layout)
+	if (!layouts)
+		return;
+	record->has_frame_layout = layouts->frames.block_bytes != 0;
+	layout = &layouts->python;
+	if (!layout->block_bytes)
 		return;
 	frame = innermost_python(layout);
 	for (number = 0; number < PYTHON_FRAMES_MAX; number++) {

@@ -124,8 +124,9 @@ INLINE u32 copy_entry_registers(struct stack_record *record)
 enum {
 	PYTHON_BYTES_MAX = PYTHON_FRAMES_MAX * sizeof(struct python_frame),
 	WALK_BYTES_MAX = WALK_FRAMES_MAX * 8,
+	RUNTIME_BYTES_MAX = RUNTIME_FRAMES_MAX * sizeof(struct runtime_frame),
 	RECORD_BYTES_MAX = sizeof(struct stack_record) + PYTHON_BYTES_MAX + STACK_KERNEL_BYTES +
-			   WALK_BYTES_MAX,
+			   WALK_BYTES_MAX + RUNTIME_BYTES_MAX,
 };
 _Static_assert(STACK_RING_BYTES + STACK_COPY_BYTES + RECORD_BYTES_MAX <= STACK_DATA_BYTES,
 	       "the longest record fits behind the ring");
@@ -179,6 +180,7 @@ INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_d
 	record->tid = own_thread();
 	record->root_tid = bpf_get_current_pid_tgid();
 	record->user_frames = record->user_end = 0;
+	record->runtime_frames = record->has_frame_layout = 0;
 	return record;
 }
 
@@ -192,14 +194,15 @@ INLINE int is_walkable(const struct stack_record *record)
 #endif
 }
 
-/* Writes the walk of the user stack to `to`, behind the rest of the record. Returns its bytes.
+/* Writes the walk of the user stack to `to`, behind the rest of the record: addresses, and words of
+ * frames. Returns its bytes.
  * Where it ends at a frame without rule that is beyond the half of a copy of `size` bytes, the copy
  * is to begin at that frame. Only the stack pointer and the frame pointer are known there. */
 OUT_OF_LINE u32 put_walk(struct stack_record *record, unsigned char *to, u32 cpu, u32 size)
 {
 	u64 top = record->registers[SP_REGISTER];
 	struct walk *walk;
-	u64 bytes;
+	u64 bytes, noted;
 
 	if (!is_walkable(record))
 		return 0;
@@ -210,6 +213,11 @@ OUT_OF_LINE u32 put_walk(struct stack_record *record, unsigned char *to, u32 cpu
 	AT_MOST(bytes, WALK_BYTES_MAX);
 	if (bpf_probe_read_kernel(to, bytes, walk->addresses) != 0)
 		return 0;
+	noted = walk->noted * (u64)sizeof(struct runtime_frame);
+	AT_MOST(noted, RUNTIME_BYTES_MAX);
+	if (noted && bpf_probe_read_kernel(to + bytes, noted, walk->runtime_frames) != 0)
+		return 0;
+	record->runtime_frames = walk->noted;
 	record->user_frames = walk->frames;
 	record->user_end = walk->end;
 	record->code = walk->code;
@@ -221,7 +229,7 @@ OUT_OF_LINE u32 put_walk(struct stack_record *record, unsigned char *to, u32 cpu
 		record->registers[SP_REGISTER] = walk->sp;
 		record->registers[FP_REGISTER] = walk->fp;
 	}
-	return bytes;
+	return bytes + noted;
 }
 
 /* Whether the current process is the daemon, or one of its inspectors: the daemon has nobody walk
@@ -254,7 +262,7 @@ OUT_OF_LINE void end_record(struct stack_ring *ring, struct stack_record *record
 	/* Of arm's 32-bit code the innermost frame is known. */
 	if (record->user == USER_REGISTERS && has_stack(record->registers)) {
 		walked = put_walk(record, after, cpu, size);
-		AT_MOST(walked, WALK_BYTES_MAX);
+		AT_MOST(walked, WALK_BYTES_MAX + RUNTIME_BYTES_MAX);
 		record->begin = record->registers[SP_REGISTER] - RED_ZONE;
 		if (size && (record->user != USER_WALKED || COMPARES_WALKS))
 			record->stack_bytes = copy_user(record, after + walked, size);

@@ -117,7 +117,7 @@ int see_wait(struct task_pass *context)
 	sample->record.time_ns = bpf_ktime_get_ns();
 	sample->record.weight = every ? every : 1;
 	sample->record.stack_bytes = sample->record.python_frames = 0;
-	sample->record.user_frames = 0;
+	sample->record.user_frames = sample->record.runtime_frames = 0;
 	sample->record.root_tid = copied_u32(&task->pid);
 	name_thread(&sample->record, task);
 	take_frames(sample, task);

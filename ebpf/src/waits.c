@@ -222,7 +222,7 @@ OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, struct task_stru
 	record->root_tid = line->tid;
 	record->weight = line->weight;
 	record->user = record->kernel_bytes = record->stack_bytes = 0;
-	record->python_frames = record->user_frames = 0;
+	record->python_frames = record->user_frames = record->runtime_frames = 0;
 	record->begin = blocked_ns;
 	record->registers[0] = waited_ns - blocked_ns;
 	record->registers[1] = (u64)line->owed[kind_of(line)] << WAIT_OWED_SHIFT;

@@ -21,6 +21,7 @@
 #include "kernel.h"
 #include "maps.h"
 #include "place.h"
+#include "runtime_frames.h"
 
 /* The parts of a rule. A distance is in words of 8 bytes. */
 INLINE u32 rule_kind(u64 rule)
@@ -364,6 +365,8 @@ __attribute__((noinline)) int walk_step(u32 cpu)
 	case RULE_THROUGH_FP:
 		return leave_by_rule(walk, rule);
 	case RULE_FRAME_POINTER:
+		if (walk->layout.block_bytes)
+			note_frame(cpu, number);
 		return leave_by_frame_pointer(walk);
 	case RULE_SIGNAL:
 		/* Nothing has called the code that a handler returns to. */
@@ -433,6 +436,7 @@ INLINE struct walk *walk_user(const struct stack_record *record, u32 cpu)
 	walk->frames = 0;
 	walk->end = WALK_WITHOUT_RULE;
 	copy_shared_code(&walk->code);
+	begin_notes(walk, record);
 	for (number = 0; number <= WALK_FRAMES_MAX / STEPS; number++) {
 		if (!walk_steps(cpu))
 			break;

@@ -35,6 +35,9 @@ pub struct Export {
     pub size_bytes: u64,
 }
 
+/// Symbols that are returned of one prefix; further ones are left out.
+const PREFIXED_MAX: usize = 4096;
+
 /// The symbols of these names that the file defines for others (`.dynsym`), in the order of the
 /// names. None of a 32-bit or big-endian file.
 ///
@@ -42,14 +45,45 @@ pub struct Export {
 /// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when a table that is
 /// needed is; [`ImageError::NotRegular`]; [`ImageError::Io`].
 pub fn exports_of_file(file: &File, names: &[&str]) -> Result<Vec<Option<Export>>, ImageError> {
-    let elf = Elf::parse(Source::file(file)?)?;
     let mut found = vec![None; names.len()];
+    for_each_export(file, |name, export| {
+        let place = names.iter().position(|it| it.as_bytes() == name);
+        if let Some(place) = place.and_then(|place| found.get_mut(place)) {
+            *place = Some(export);
+        }
+    })?;
+    Ok(found)
+}
+
+/// The symbols whose names begin so that the file defines for others, by name; at most 4096. None
+/// of a 32-bit or big-endian file.
+///
+/// # Errors
+/// As [`exports_of_file`].
+pub fn prefixed_exports_of_file(
+    file: &File,
+    prefix: &str,
+) -> Result<BTreeMap<String, Export>, ImageError> {
+    let mut found = BTreeMap::new();
+    for_each_export(file, |name, export| {
+        if name.starts_with(prefix.as_bytes())
+            && found.len() < PREFIXED_MAX
+            && let Ok(name) = std::str::from_utf8(name)
+        {
+            found.insert(name.to_owned(), export);
+        }
+    })?;
+    Ok(found)
+}
+
+fn for_each_export(file: &File, mut each: impl FnMut(&[u8], Export)) -> Result<(), ImageError> {
+    let elf = Elf::parse(Source::file(file)?)?;
     if !elf.is_64 || elf.endian != Endianness::Little {
-        return Ok(found);
+        return Ok(());
     }
     let sections = elf.sections()?;
     let Some(table) = sections.iter().find(|section| section.kind == elf::SHT_DYNSYM) else {
-        return Ok(found);
+        return Ok(());
     };
     let strings = usize::try_from(table.link).ok().and_then(|link| sections.get(link));
     let strings = strings.ok_or_else(|| malformed("symbol names", table.offset))?;
@@ -65,13 +99,11 @@ pub fn exports_of_file(file: &File, names: &[&str]) -> Result<Vec<Option<Export>
             continue;
         };
         let is_defined = (head >> 48) as u16 != elf::SHN_UNDEF;
-        let name = strings.get(head as u32).filter(|_| is_defined);
-        let place = name.and_then(|name| names.iter().position(|it| it.as_bytes() == name));
-        if let Some(place) = place.and_then(|place| found.get_mut(place)) {
-            *place = Some(Export { vaddr: Vaddr(vaddr), size_bytes });
+        if let Some(name) = strings.get(head as u32).filter(|_| is_defined) {
+            each(name, Export { vaddr: Vaddr(vaddr), size_bytes });
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Addresses of an x86-64 procedure and of its cold parts: code that hardly ever runs, which the

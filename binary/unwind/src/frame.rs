@@ -34,6 +34,9 @@ pub struct Frame {
     /// The stack pointer in this frame, if known. From one frame to the next it grows by the size
     /// of the lower one's part of the stack, so this shows where a second window would help.
     pub stack_pointer: Option<u64>,
+    /// Address of the frame record by which the frame is left: where its frame pointer points to.
+    /// None where the frame is left by a rule.
+    pub record: Option<u64>,
     /// How the frame was proved.
     pub proof: Proof,
 }

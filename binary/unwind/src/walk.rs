@@ -207,7 +207,7 @@ impl Unwinder {
         mut work: Work,
     ) -> End {
         loop {
-            frames.push(here.frame);
+            frames.push(Frame { record: here.record(), ..here.frame });
             self.learn(&here, &mut work);
             let caller = match self.leave(&here, stack) {
                 Ok(caller) => caller,
@@ -242,7 +242,8 @@ impl Unwinder {
         let pc = registers.pc;
         let code = space.code_at(pc);
         let stack_pointer = registers.stack_pointer();
-        let frame = Frame { address: pc, lookup: pc, code, stack_pointer, proof: Proof::Registers };
+        let (record, proof) = (None, Proof::Registers);
+        let frame = Frame { address: pc, lookup: pc, code, stack_pointer, record, proof };
         if is_innermost {
             return Ok(self.exact(*registers, frame, space, work));
         }
@@ -362,13 +363,14 @@ impl Unwinder {
         let (address, stack_pointer) = (caller.pc, caller.stack_pointer());
         if was_signal {
             let code = space.code_at(address);
-            let proof = Proof::Signal;
-            let frame = Frame { address, lookup: address, code, stack_pointer, proof };
+            let (record, proof) = (None, Proof::Signal);
+            let frame = Frame { address, lookup: address, code, stack_pointer, record, proof };
             return Ok(self.exact(caller, frame, space, work));
         }
         let lookup = address.wrapping_sub(1);
         let code = space.code_at(lookup);
-        let frame = Frame { address, lookup, code, stack_pointer, proof: Proof::Unchecked };
+        let (record, unchecked) = (None, Proof::Unchecked);
+        let frame = Frame { address, lookup, code, stack_pointer, record, proof: unchecked };
         let mut next = Here::new(caller, frame, false);
         // Go's goroutines begin as if `goexit` had called them.
         let is_first =
@@ -444,6 +446,12 @@ impl Here {
             place: None,
             is_trampoline: false,
         }
+    }
+
+    /// [`Frame::record`].
+    fn record(&self) -> Option<u64> {
+        let is_kept = matches!(self.how, How::FramePointer(Record::FramePointer, _));
+        self.registers.frame_pointer().filter(|_| is_kept)
     }
 
     /// Finds the innermost frame's record, if frame pointers are to be followed. `read` copies the

@@ -11,7 +11,7 @@
 //! keeps what the user labels. [`mapped_files`] finds out which image a file is, with
 //! [`file_versions`] where the kernel reported only the inode; [`library`] offers the file's code
 //! to the librarian. [`jit`] has code that is not in a file, [`kernel_text`] the kernel's,
-//! [`vdso32`] and [`python_files`] special images, and [`unknown_code`] images that stand for a
+//! [`vdso32`] and [`script_files`] special images, and [`unknown_code`] images that stand for a
 //! reason. [`scopes`], [`cgroups`] and [`users`] determine the scope and the user of a process.
 //! [`loader_notices`] receives the loader hook's notices. Every question to this machine goes
 //! through [`system`], which also keeps the answers of a recording.
@@ -27,8 +27,8 @@ pub mod library;
 pub mod loader_notices;
 pub mod mapped_files;
 pub mod mappings;
-pub mod python_files;
 pub mod scopes;
+pub mod script_files;
 pub mod system;
 pub mod unknown_code;
 pub mod users;

@@ -16,7 +16,8 @@
 //! with [`open_mapped`] (the very file that a process has mapped), [`file_facts`] (one state of a
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
 //! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers
-//! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`python`].
+//! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`runtimes`]
+//! with [`python`] and [`v8`] (functions that interpreters and compilers run).
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,7 @@ mod code_files;
 mod containers;
 pub mod file_catalogue;
 pub mod file_facts;
+pub mod frame_words;
 pub mod frames;
 pub mod inspector;
 pub mod jit;
@@ -38,7 +40,9 @@ pub mod pool;
 pub mod python;
 pub mod questions;
 mod remapped_text;
+pub mod runtimes;
 mod stack_walks;
 pub mod starter;
+pub mod v8;
 pub mod vdso;
 pub mod walks;

@@ -2,6 +2,7 @@
 //! [inspector](super::inspector) answers them.
 
 mod registers;
+mod runtimes;
 
 use crate::file_facts::FileFacts;
 use crate::jit::code_events::CodeLook;
@@ -10,7 +11,7 @@ use crate::jit::process::Who;
 use crate::learnt::LearntRule;
 use crate::open_mapped::MappedAt;
 use crate::vdso::StoredVdso;
-use abi::PythonLayout;
+use abi::RUNTIME_WORDS;
 use image::ImageId;
 use kernel::MappedFileId;
 use kernel::latin1::Bytes;
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use registers::{SampledRegisters, Walk, Walked, WalkedEdge};
+pub use runtimes::{Language, RuntimeCode, RuntimeFound, RuntimeFunction, RuntimeRun};
 
 /// A question and the type of its answer.
 pub trait Inspect: Serialize + DeserializeOwned + Into<Question> {
@@ -264,8 +266,8 @@ pub struct Unwind {
     pub space: u32,
     /// Its mappings, by address.
     pub map: Vec<MappedCode>,
-    /// Whether the daemon wants to know where frames of Python are.
-    pub looks_for_python: bool,
+    /// Whether the daemon wants to know where frames of runtimes are.
+    pub looks_for_runtime: bool,
     /// File in memory that has the copies of stacks: a process that has it open, and its number
     /// there. A socket would copy them three times more, which cost twice as much as walking them.
     pub copies: (u32, i32),
@@ -340,6 +342,9 @@ pub struct SampledStack {
     pub to_walk: ToWalk,
     /// Frames of CPython, innermost first: code object, instruction, flags.
     pub python: Vec<[u64; 3]>,
+    /// Words of frames that the sampler has walked: the frame's place in `walked`, and the words
+    /// that [`abi::FrameLayout::words`] names.
+    pub noted: Vec<(u32, [u64; RUNTIME_WORDS])>,
 }
 
 /// Frames of stacks, in the order in which they were asked for.
@@ -347,66 +352,14 @@ pub struct SampledStack {
 pub struct Unwound {
     /// One for each stack.
     pub stacks: Vec<UnwoundStack>,
-    /// Functions that [`PythonRun`] names.
-    pub functions: Vec<PythonCode>,
-    /// The layout of Python frames, if it was asked for.
-    pub python: PythonFound,
+    /// Functions that [`RuntimeRun`] names.
+    pub functions: Vec<RuntimeFunction>,
+    /// Code that compilers have made of these functions, as far as frames were in it.
+    pub codes: Vec<RuntimeCode>,
+    /// The layout of runtimes' frames, if it was asked for.
+    pub runtime: RuntimeFound,
     /// Rules of frames that were met, each once.
     pub rules: Vec<LearntRule>,
-}
-
-/// A function of Python.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PythonCode {
-    /// Its file, as it was reported to the compiler.
-    pub file: String,
-    /// Its name, with its class where the version has that.
-    pub name: String,
-    /// Its first line.
-    pub first_line: u32,
-}
-
-/// Frames of Python that stand in the place of a native frame.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PythonRun {
-    /// Place of the native frame in [`UnwoundStack::addresses`].
-    pub depth: u32,
-    /// For each frame, innermost first: the number of its function in `Unwound::functions`, and its
-    /// line. None: unreadable.
-    pub frames: Vec<Option<(u32, u32)>>,
-    /// The native frame ran further ones, and stays.
-    pub is_part: bool,
-}
-
-/// The Python frames of a process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PythonFound {
-    /// Nowhere: it has no CPython that is known.
-    #[default]
-    Nowhere,
-    /// The interpreter does not run yet, or its threads cannot be read.
-    NotYet,
-    /// The layout by which the sampler finds them.
-    Layout(#[serde(with = "LayoutFields")] PythonLayout),
-}
-
-/// The fields of a [`PythonLayout`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "PythonLayout")]
-struct LayoutFields {
-    state_at: i32,
-    id_at: u16,
-    frame_at: u16,
-    current_at: u16,
-    block_at: u16,
-    block_bytes: u16,
-    code_at: u16,
-    previous_at: u16,
-    instruction_at: u16,
-    flags_at: u16,
-    reserved: u16,
 }
 
 /// The frames of one stack.
@@ -416,8 +369,8 @@ pub struct UnwoundStack {
     pub addresses: Vec<u64>,
     /// Place in [`unwind::End::ALL`] of the reason why no more frames follow.
     pub end: u8,
-    /// Frames of Python in the place of native ones, the innermost first.
-    pub python: Vec<PythonRun>,
+    /// Frames of functions in the place of native ones, the innermost first.
+    pub runs: Vec<RuntimeRun>,
     /// Frames of Python were copied, and do not fit the native ones.
     pub python_differs: bool,
 }

@@ -2,15 +2,14 @@
 //! walks them by the unwind tables of the files that the process has mapped.
 
 use super::build_files::opened_for_tables;
-use super::python::Pythons;
 use super::questions::{
     CodeSource, FileAt, MappedCode, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack,
 };
 use crate::file_catalogue::Catalogue;
 use crate::learnt::said;
 use crate::open_mapped::keeps_busy;
+use crate::runtimes::Runtimes;
 use crate::vdso::{memory_of, vdso_bytes};
-use abi::PythonFrame;
 use kernel::MappedFileId;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -48,7 +47,7 @@ pub struct StackWalks {
     vdso: Option<Option<Image>>,
     /// The vdso of 32-bit programs, as the first one had it.
     narrow_vdso: Option<Image>,
-    pythons: Pythons,
+    runtimes: Runtimes,
     /// The file with copies of stacks, as it was asked for.
     copies: Option<((u32, i32), File)>,
     /// Questions so far.
@@ -187,6 +186,8 @@ impl StackWalks {
         let code =
             asked.map.iter().map(|mapped| self.code_of(asked.pid, mapped, catalogue)).collect();
         let space = Mapped { code, pid: asked.pid, memory: RefCell::default() };
+        let open = |file: &FileAt| opened_for_tables(file, catalogue);
+        let mut notes = self.runtimes.begin(asked, open);
         let mut frames = Vec::new();
         let mut copy = Vec::new();
         let mut walked = Vec::with_capacity(asked.stacks.len());
@@ -194,12 +195,16 @@ impl StackWalks {
         for stack in &asked.stacks {
             if let ToWalk::Nothing(end) = stack.to_walk {
                 let addresses = stack.walked.clone();
-                walked.push(UnwoundStack { addresses, end, ..UnwoundStack::default() });
+                let whole = UnwoundStack { addresses, end, ..UnwoundStack::default() };
+                notes.note(stack, &[], (0, &[]), &whole);
+                walked.push(whole);
                 continue;
             }
             self.read_copy(asked.copies, stack, &mut copy);
             self.unwinder.missed(stack.walked.last().copied());
-            walked.push(self.walk_one(stack, &copy, &space, &mut frames));
+            let (first, unwound) = self.walk_one(stack, &copy, &space, &mut frames);
+            notes.note(stack, &copy, (first, &frames), &unwound);
+            walked.push(unwound);
             let learnt = self.unwinder.learnt().iter();
             rules.extend(
                 learnt.filter_map(|learnt| Some(((learnt.address, learnt.extent), said(learnt)?))),
@@ -209,39 +214,8 @@ impl StackWalks {
         std::hint::black_box(&mut copy).fill(0);
         self.files.values().for_each(|known| known.file.let_go());
         let rules = rules.into_values().collect();
-        let unwound = Unwound { stacks: walked, rules, ..Unwound::default() };
-        let has_python = asked.stacks.iter().any(|stack| !stack.python.is_empty());
-        match has_python || asked.looks_for_python {
-            true => self.with_python(asked, unwound, catalogue),
-            false => unwound,
-        }
-    }
-
-    /// Adds frames of Python, and where they are.
-    fn with_python(
-        &mut self,
-        asked: &Unwind,
-        mut unwound: Unwound,
-        catalogue: &Catalogue,
-    ) -> Unwound {
-        let open = |file: &FileAt| opened_for_tables(file, catalogue);
-        let Some(mut reading) = self.pythons.reading(asked, open) else { return unwound };
-        if asked.looks_for_python {
-            unwound.python = reading.look();
-        }
-        for (stack, walked) in asked.stacks.iter().zip(&mut unwound.stacks) {
-            if !stack.python.is_empty() {
-                let frame = |&[code, instruction, flags]: &[u64; 3]| PythonFrame {
-                    code,
-                    instruction,
-                    flags,
-                };
-                let frames: Vec<PythonFrame> = stack.python.iter().map(frame).collect();
-                let is_whole = End::ALL.get(usize::from(walked.end)) == Some(&End::Whole);
-                reading.merge(&frames, walked, is_whole);
-            }
-        }
-        unwound.functions = reading.into_functions();
+        let mut unwound = Unwound { stacks: walked, rules, ..Unwound::default() };
+        self.runtimes.name(asked, notes, &mut unwound, open);
         unwound
     }
 
@@ -260,13 +234,14 @@ impl StackWalks {
         }
     }
 
+    /// The frames, and the number of those that were walked before.
     fn walk_one(
         &mut self,
         sampled: &SampledStack,
         copy: &[u8],
         space: &Mapped,
         frames: &mut Vec<Frame>,
-    ) -> UnwoundStack {
+    ) -> (usize, UnwoundStack) {
         let SampledStack { registers, begin, to_walk, .. } = sampled;
         let windows = windows(*begin, copy);
         frames.clear();
@@ -285,11 +260,12 @@ impl StackWalks {
         };
         let place = End::ALL.iter().position(|known| *known == end).unwrap_or_default();
         let addresses = before.iter().copied().chain(frames.iter().map(|frame| frame.lookup));
-        UnwoundStack {
+        let unwound = UnwoundStack {
             addresses: addresses.take(unwind::FRAMES_MAX).collect(),
             end: u8::try_from(place).unwrap_or_default(),
             ..UnwoundStack::default()
-        }
+        };
+        (before.len(), unwound)
     }
 
     fn code_of(

@@ -8,8 +8,8 @@ use super::stacks::{StackRings, WaitTimes};
 use super::wait_samples::{self, WaitSamples};
 use abi::{
     AHEAD_MAX, AheadKey, AheadWords, Change, ChangeKind, EVENTS_MAX, FILE_RANGES_MAX,
-    FILE_SPACES_MAX, FileRange, FileRanges, HALVES, PythonLayout, RULES_MAX, RuleKey, RuleWords,
-    SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
+    FILE_SPACES_MAX, FileRange, FileRanges, FrameLayout, HALVES, PythonLayout, RULES_MAX, RuleKey,
+    RuleWords, RuntimeLayout, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
 };
 use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::programs::{Iter, KProbe, PerfEvent, RawTracePoint};
@@ -43,10 +43,11 @@ type IdentityWords = [u64; size_of::<abi::Identity>() / size_of::<u64>()];
 /// [`FileRanges`], for the library that we ask.
 type FileRangeWords = [[u64; size_of::<FileRange>() / size_of::<u64>()]; FILE_RANGES_MAX];
 
-/// A [`PythonLayout`], for the library that we ask.
-type PythonBytes = [u8; size_of::<PythonLayout>()];
+/// A [`RuntimeLayout`], for the library that we ask.
+type RuntimeBytes = [u8; size_of::<RuntimeLayout>()];
 
-fn python_bytes(layout: &PythonLayout) -> PythonBytes {
+fn runtime_bytes(layout: &RuntimeLayout) -> RuntimeBytes {
+    let RuntimeLayout { python: layout, frames } = layout;
     let PythonLayout { state_at, id_at, frame_at, current_at, block_at, block_bytes, .. } = *layout;
     let PythonLayout { code_at, previous_at, instruction_at, flags_at, reserved, .. } = *layout;
     let words = [
@@ -54,8 +55,15 @@ fn python_bytes(layout: &PythonLayout) -> PythonBytes {
         [code_at, previous_at, instruction_at, flags_at, reserved],
     ];
     let words = words.into_iter().flatten().flat_map(u16::to_ne_bytes);
-    let mut bytes = PythonBytes::default();
-    let all = state_at.to_ne_bytes().into_iter().chain(words);
+    let python = state_at.to_ne_bytes().into_iter().chain(words);
+    let FrameLayout { block_at, block_bytes, object_at, object_bytes, .. } = *frames;
+    let FrameLayout { object, tag, tag_mask, tag_bits, words, .. } = *frames;
+    let [block_at, object_at] = [block_at, object_at].map(i16::to_ne_bytes);
+    let [block_bytes, object_bytes] = [block_bytes, object_bytes].map(u16::to_ne_bytes);
+    let blocks = [block_at, block_bytes, object_at, object_bytes].into_iter().flatten();
+    let words = [object, tag, tag_mask, tag_bits].into_iter().chain(words);
+    let mut bytes = [0; size_of::<RuntimeLayout>()];
+    let all = python.chain(blocks).chain(words);
     bytes.iter_mut().zip(all).for_each(|(to, byte)| *to = byte);
     bytes
 }
@@ -429,15 +437,15 @@ impl Sampler {
         }
     }
 
-    /// Copies the frames of CPython in this address space, where `layout` says; None: no longer.
-    pub fn set_python(&mut self, space: u32, layout: Option<&PythonLayout>) {
-        let Some(mut pythons) = self.hash_map::<u32, PythonBytes>("PYTHONS") else { return };
+    /// Copies the frames of runtimes in this address space, where `layout` says; None: no longer.
+    pub fn set_runtime(&mut self, space: u32, layout: Option<&RuntimeLayout>) {
+        let Some(mut spaces) = self.hash_map::<u32, RuntimeBytes>("RUNTIMES") else { return };
         let set = match layout {
-            Some(layout) => pythons.insert(space, python_bytes(layout), 0),
-            None => pythons.remove(&space),
+            Some(layout) => spaces.insert(space, runtime_bytes(layout), 0),
+            None => spaces.remove(&space),
         };
         if let Err(error) = set {
-            tracing::debug!(space, "frames of Python: {error}");
+            tracing::debug!(space, "frames of runtimes: {error}");
         }
     }
 

@@ -15,8 +15,8 @@ use super::{KernelError, Machine, choose_events, machine};
 use crate::budget::{self, Budget};
 use crate::clock;
 use abi::{
-    AheadKey, AheadWords, EVENTS_MAX, Entry, FileRanges, HALVES, KernelScopes, PythonLayout,
-    RuleKey, RuleWords, Snapshot, WaitLine,
+    AheadKey, AheadWords, EVENTS_MAX, Entry, FileRanges, HALVES, KernelScopes, RuleKey, RuleWords,
+    RuntimeLayout, Snapshot, WaitLine,
 };
 use events::{PlannedEvent, Unit};
 use std::collections::BTreeMap;
@@ -377,9 +377,9 @@ impl KernelSource {
         self.sampler.add_ahead(programs);
     }
 
-    /// Copies the frames of CPython in this address space, where `layout` says; None: no longer.
-    pub fn set_python(&mut self, space: u32, layout: Option<&PythonLayout>) {
-        self.sampler.set_python(space, layout);
+    /// Copies the frames of runtimes in this address space, where `layout` says; None: no longer.
+    pub fn set_runtime(&mut self, space: u32, layout: Option<&RuntimeLayout>) {
+        self.sampler.set_runtime(space, layout);
     }
 
     /// Makes every CPU take a snapshot for each period of this many samples of user code; 0: none.

@@ -8,8 +8,9 @@
 use super::KernelError;
 use super::mapped::Mapped;
 use abi::{
-    PYTHON_FRAMES_MAX, PythonFrame, STACK_DATA_BYTES, STACK_KERNEL_BYTES, STACK_RING_BYTES,
-    StackRecord, StackRing, WAIT_LINES, WALK_FRAMES_MAX, WaitLine,
+    PYTHON_FRAMES_MAX, PythonFrame, RUNTIME_FRAMES_MAX, RuntimeFrame, STACK_DATA_BYTES,
+    STACK_KERNEL_BYTES, STACK_RING_BYTES, StackRecord, StackRing, WAIT_LINES, WALK_FRAMES_MAX,
+    WaitLine,
 };
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
@@ -30,6 +31,8 @@ pub struct RawStack {
     /// Addresses of user code that the sampler has walked: of the next instruction in the
     /// innermost frame, within the call in others.
     pub user: Vec<u64>,
+    /// Words of some of these frames, innermost first.
+    pub runtime: Vec<RuntimeFrame>,
     /// Bytes of the user stack from `record.begin` on.
     pub stack: Vec<u8>,
 }
@@ -151,14 +154,19 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
     // record is; every bit pattern is a valid record.
     let record = unsafe { data.add(at).cast::<StackRecord>().read_volatile() };
     let (python_frames, user_frames) = (record.python_frames as usize, record.user_frames as usize);
-    if python_frames > PYTHON_FRAMES_MAX || user_frames > WALK_FRAMES_MAX {
+    let runtime_frames = record.runtime_frames as usize;
+    if python_frames > PYTHON_FRAMES_MAX
+        || user_frames > WALK_FRAMES_MAX
+        || runtime_frames > RUNTIME_FRAMES_MAX
+    {
         return None;
     }
     let python_bytes = python_frames * size_of::<PythonFrame>();
     let kernel_bytes = record.kernel_bytes as usize;
     let kernel_room = if kernel_bytes > 0 { STACK_KERNEL_BYTES } else { 0 };
     let stack_bytes = record.stack_bytes as usize;
-    let before = head + python_bytes + kernel_room + 8 * user_frames;
+    let runtime_bytes = runtime_frames * size_of::<RuntimeFrame>();
+    let before = head + python_bytes + kernel_room + 8 * user_frames + runtime_bytes;
     let length = before.checked_add(stack_bytes)?.checked_next_multiple_of(8)?;
     if kernel_bytes > STACK_KERNEL_BYTES
         || record.bytes as usize != length
@@ -170,6 +178,7 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
     let mut python = vec![PythonFrame::default(); python_frames];
     let mut kernel = vec![0_u64; kernel_bytes / 8];
     let mut user = vec![0_u64; user_frames];
+    let mut runtime = vec![RuntimeFrame::default(); runtime_frames];
     let mut stack = vec![0_u8; stack_bytes];
     // SAFETY: all parts lie inside the record, which lies inside the CPU's data (checked above);
     // the sampler does not write a record that it has finished and that is not taken yet.
@@ -180,11 +189,13 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
         kernel_at.cast::<u64>().copy_to_nonoverlapping(kernel.as_mut_ptr(), kernel.len());
         let user_at = kernel_at.add(kernel_room);
         user_at.cast::<u64>().copy_to_nonoverlapping(user.as_mut_ptr(), user_frames);
-        let stack_at = user_at.add(8 * user_frames);
+        let runtime_at = user_at.add(8 * user_frames).cast::<RuntimeFrame>();
+        runtime_at.copy_to_nonoverlapping(runtime.as_mut_ptr(), runtime_frames);
+        let stack_at = runtime_at.add(runtime_frames).cast::<u8>();
         stack_at.copy_to_nonoverlapping(stack.as_mut_ptr(), stack_bytes);
         data.add(at).write_bytes(0, length);
     }
-    into.push(RawStack { record, python, kernel, user, stack });
+    into.push(RawStack { record, python, kernel, user, runtime, stack });
     Some(length)
 }
 
@@ -208,12 +219,13 @@ mod tests {
         rings: &StackRings,
         (cpu, at): (usize, u32),
         python: &[PythonFrame],
-        (kernel, user): (&[u64], &[u64]),
+        (kernel, user, runtime): (&[u64], &[u64], &[RuntimeFrame]),
         stack: &[u8],
     ) -> u32 {
         let kernel_room = if kernel.is_empty() { 0 } else { STACK_KERNEL_BYTES };
         let head = size_of::<StackRecord>() + size_of_val(python);
-        let before_stack = head + kernel_room + size_of_val(user);
+        let before_runtime = head + kernel_room + size_of_val(user);
+        let before_stack = before_runtime + size_of_val(runtime);
         let bytes = (before_stack + stack.len()).next_multiple_of(8) as u32;
         let record = StackRecord {
             bytes,
@@ -222,6 +234,7 @@ mod tests {
             tid: at,
             python_frames: python.len() as u32,
             user_frames: user.len() as u32,
+            runtime_frames: runtime.len() as u32,
             registers: [7; 34],
             ..StackRecord::EMPTY
         };
@@ -234,6 +247,8 @@ mod tests {
             python.as_ptr().copy_to_nonoverlapping(after, python.len());
             kernel.as_ptr().copy_to_nonoverlapping(to.add(head).cast(), kernel.len());
             user.as_ptr().copy_to_nonoverlapping(to.add(head + kernel_room).cast(), user.len());
+            let runtime_to = to.add(before_runtime).cast();
+            runtime.as_ptr().copy_to_nonoverlapping(runtime_to, runtime.len());
             stack.as_ptr().copy_to_nonoverlapping(to.add(before_stack), stack.len());
         }
         bytes
@@ -253,8 +268,10 @@ mod tests {
         };
         let mut at = begin;
         let frames = [PythonFrame { code: 4, instruction: 5, flags: 6 }; 2];
-        at = at.wrapping_add(put(&rings, (1, at), &frames, (&[1, 2, 3], &[4, 5]), &[9; 5000]));
-        at = at.wrapping_add(put(&rings, (1, at), &[], (&[], &[]), &[8; 13]));
+        let noted = [RuntimeFrame { number: 1, reserved: 0, words: [7, 8, 9, 10] }; 3];
+        let parts = (&[1, 2, 3][..], &[4, 5][..], &noted[..]);
+        at = at.wrapping_add(put(&rings, (1, at), &frames, parts, &[9; 5000]));
+        at = at.wrapping_add(put(&rings, (1, at), &[], (&[], &[], &[]), &[8; 13]));
         rings.rings.write(1, ring(at, begin));
         let mut into = Vec::new();
         assert_eq!(rings.take(1, &mut into).0, [3, 4]);
@@ -265,6 +282,7 @@ mod tests {
         );
         assert_eq!((first.python.as_slice(), second.python.len()), (&frames[..], 0));
         assert_eq!((first.user.as_slice(), second.user.len()), (&[4, 5][..], 0));
+        assert_eq!((first.runtime.as_slice(), second.runtime.len()), (&noted[..], 0));
         assert_eq!((second.kernel.len(), second.stack.as_slice()), (0, &[8; 13][..]));
         assert_eq!(first.record.registers, [7; 34]);
         let data: *const u8 = rings.data.pointer(1).unwrap().cast();
@@ -292,8 +310,10 @@ mod tests {
             (1, 3),
             (2, 4),
             (u32::MAX, 4),
+            (3, 5),
+            (u32::MAX, 5),
         ] {
-            let bytes = put(&rings, (0, 0), &[], (&[], &[]), &[1; 100]);
+            let bytes = put(&rings, (0, 0), &[], (&[], &[], &[]), &[1; 100]);
             let data: *mut StackRecord = rings.data.pointer(0).unwrap().cast();
             let (stack_bytes, kernel_bytes) = (claimed, claimed);
             // SAFETY: the record that was just written.
@@ -303,6 +323,7 @@ mod tests {
                     1 => (*data).kernel_bytes = kernel_bytes,
                     3 => (*data).python_frames = claimed,
                     4 => (*data).user_frames = claimed,
+                    5 => (*data).runtime_frames = claimed,
                     _ => (*data).stack_bytes = stack_bytes,
                 }
             }

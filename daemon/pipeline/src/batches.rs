@@ -74,7 +74,7 @@ impl SampleSource for Batches {
             | Order::AddRules(_)
             | Order::AddAhead(_)
             | Order::SetFileRanges(..)
-            | Order::Python { .. }
+            | Order::Runtime { .. }
             | Order::Waits(_)
             | Order::Pause(_)
             | Order::Revive { .. }

@@ -18,7 +18,7 @@ use pending::Pending;
 use pending::ledger::Account;
 use profiledb::PeriodChange;
 use sampling::branch_edges::Edges;
-use sampling::call_stacks::{CallStacks, WalkedStack, process_of};
+use sampling::call_stacks::{CallStacks, NamedCode, WalkedStack, process_of, process_of_space};
 use sampling::recording::steps::Step;
 use sampling::recording::tape::Tape;
 use sampling::sample_source::{Order, SampleSource, Steered};
@@ -249,8 +249,11 @@ impl<Source: SampleSource> Collector<Source> {
         for order in self.instruments.call_stacks.take_rules(&self.spaces.mappings) {
             self.source.steer(order);
         }
-        for (space, layout) in self.instruments.call_stacks.take_pythons() {
-            self.source.steer(Order::Python { space, layout });
+        for (space, layout) in self.instruments.call_stacks.take_runtimes() {
+            self.source.steer(Order::Runtime { space, layout });
+        }
+        for NamedCode { space, piece, name } in self.instruments.call_stacks.take_codes() {
+            self.spaces.jit.learn(process_of_space(space), window.to_ns, piece, &name);
         }
         if walked.is_empty() {
             return;

@@ -9,8 +9,8 @@ use address_spaces::jit::{Asked, Jit, JitPlace};
 use address_spaces::kernel_text::KernelText;
 use address_spaces::mapped_files::Image;
 use address_spaces::mappings::{Found, Mapping, Mappings, Window};
-use address_spaces::python_files::PythonFiles;
 use address_spaces::scopes::{Rules, Tags};
+use address_spaces::script_files::ScriptFiles;
 use address_spaces::unknown_code::{Owner, UnknownCode};
 use address_spaces::vdso32::NarrowVdso;
 use image::{ImageKind, ImageOffset};
@@ -47,7 +47,7 @@ pub struct Spaces {
     /// Code that is in no file.
     pub jit: Jit,
     /// Source files of interpreted functions.
-    pub(crate) python: PythonFiles,
+    pub(crate) scripts: ScriptFiles,
     /// Images that stand for unknown code.
     pub(crate) unknown: UnknownCode,
     /// Allowances of images in the open epoch, by user.
@@ -66,7 +66,7 @@ impl Spaces {
             kernel,
             vdso,
             narrow_vdso: NarrowVdso::default(),
-            python: PythonFiles::default(),
+            scripts: ScriptFiles::default(),
             unknown: UnknownCode::default(),
             allowances: ImageAllowances::default(),
             late: LateSamples::default(),

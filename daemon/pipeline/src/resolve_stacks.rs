@@ -9,7 +9,7 @@ use address_spaces::mappings::{AddressMap, Mapping};
 use address_spaces::scopes::Tags;
 use image::ImageOffset;
 use inspect::open_mapped::MappedAt;
-use inspect::questions::{PythonCode, PythonRun};
+use inspect::questions::{RuntimeFunction, RuntimeRun};
 use model::{Cut, Frame, Thread, Unresolved, Wait};
 use pending::{Pending, StackEvent};
 use profiledb::Scope;
@@ -131,12 +131,12 @@ impl Resolver<'_> {
         let process = Process { pid, generation, map, tags };
         let mut frames = Vec::with_capacity(1 + stack.user.len() + stack.kernel.len());
         frames.extend(stack.cut.map(Frame::Cut));
-        let mut runs = stack.python.iter().rev().peekable();
+        let mut runs = stack.runs.iter().rev().peekable();
         for (depth, address) in stack.user.iter().enumerate().rev() {
             match runs.next_if(|run| run.depth as usize == depth) {
                 Some(run) => {
                     let run = (run, stack.functions.as_slice());
-                    self.python_frames(&process, run, *address, pending, &mut frames)?;
+                    self.runtime_frames(&process, run, *address, pending, &mut frames)?;
                 }
                 None => frames.extend(self.user_frame(&process, *address, pending)?),
             }
@@ -155,13 +155,13 @@ impl Resolver<'_> {
         Ok((frames, thread, process.tags.scope().cloned()))
     }
 
-    /// Adds the frames of Python that stand in the place of the native one at `address`, which
-    /// stays where further ones were not copied or cannot be read, and as the innermost frame: its
+    /// Adds the functions that stand in the place of the native frame at `address`, which stays
+    /// where further ones were not copied or cannot be read, and as the innermost frame: its
     /// procedure has the samples of their exclusive time.
-    fn python_frames(
+    fn runtime_frames(
         &mut self,
         process: &Process<'_>,
-        (run, functions): (&PythonRun, &[PythonCode]),
+        (run, functions): (&RuntimeRun, &[RuntimeFunction]),
         address: u64,
         pending: &mut Pending,
         frames: &mut Vec<Frame>,
@@ -175,7 +175,7 @@ impl Resolver<'_> {
             });
             match function {
                 Some((function, line)) => {
-                    let place = self.spaces.python.place(function, line, user);
+                    let place = self.spaces.scripts.place(function, line, user);
                     if self.has_room_for(&place.image, process.pid, pending)? {
                         pending.name(&place.image.id, place.range, &place.name);
                         frames.push(Frame::Code(place.image.id, place.offset));

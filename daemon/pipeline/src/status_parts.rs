@@ -79,7 +79,7 @@ pub fn edges_status(rate_per_s: f64, totals: &branch_edges::Totals) -> EdgesStat
 /// Call stacks, where at most `rate_per_s` are taken per second and CPU.
 pub fn stacks_status(rate_per_s: f64, stacks: &CallStacks) -> StacksStatus {
     let call_stacks::Totals { taken, dropped, excluded, outcomes, .. } = stacks.totals;
-    let call_stacks::Totals { frames, bytes, cpu_ns, python, python_differs, .. } = stacks.totals;
+    let call_stacks::Totals { frames, bytes, cpu_ns, named, named_differs, .. } = stacks.totals;
     let ns_per_stack = (taken >= MEAN_COST_SNAPSHOTS_MIN).then(|| cpu_ns as f64 / taken as f64);
     let by_reason = |outcomes: &call_stacks::Outcomes| {
         outcomes.cut().map(|(cut, stacks)| (cut.name().to_owned(), stacks)).collect()
@@ -105,9 +105,9 @@ pub fn stacks_status(rate_per_s: f64, stacks: &CallStacks) -> StacksStatus {
         cpu_s: cpu_ns as f64 / 1e9,
         ns_per_stack,
         programs: programs.into_iter().map(|(_, program)| program).collect(),
-        python,
-        python_differs,
-        python_without: stacks.pythons_without(),
+        named,
+        named_differs,
+        named_without: stacks.runtimes_without(),
         thinned: stacks.totals.thinned,
         by_sampler: stacks.totals.by_sampler,
         by_inspector: stacks.totals.by_inspector,

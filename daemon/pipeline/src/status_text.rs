@@ -242,21 +242,23 @@ fn stacks_text(stacks: &StacksStatus) -> String {
         let of = program.whole + program.cut.values().sum::<u64>();
         text += &format!("; {} {} of {of}", program.program, reasons(&program.cut));
     }
-    let StacksStatus { python, python_differs, python_without, thinned, differing, .. } = stacks;
+    let StacksStatus { named, named_differs, named_without, thinned, differing, .. } = stacks;
     if *differing > 0 {
         text += &format!("; {differing} walked otherwise by unwind tables");
     }
     if *thinned > 0 {
         text += &format!("; {thinned} of users whose stacks cost much are stood for by others");
     }
-    if *python_without > 0 {
-        text += &format!("; {python_without} processes have no frames of Python for want of room");
+    if *named_without > 0 {
+        text +=
+            &format!("; {named_without} processes have no functions of runtimes for want of room");
     }
-    match (python, python_differs) {
+    match (named, named_differs) {
         (0, 0) => {}
-        (_, 0) => text += &format!("; {python} with frames of Python"),
+        (_, 0) => text += &format!("; {named} with functions of runtimes"),
         _ => {
-            text += &format!("; {python} with frames of Python, {python_differs} that did not fit")
+            text +=
+                &format!("; {named} with functions of runtimes, {named_differs} that did not fit")
         }
     }
     text

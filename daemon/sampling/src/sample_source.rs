@@ -2,7 +2,7 @@
 //! a recording of what the kernel gave.
 
 use abi::{
-    AheadKey, AheadWords, Entry, FileRanges, PythonLayout, RuleKey, RuleWords, Snapshot, WaitLine,
+    AheadKey, AheadWords, Entry, FileRanges, RuleKey, RuleWords, RuntimeLayout, Snapshot, WaitLine,
 };
 use kernel::clock;
 use kernel::{Cost, Drained, KernelSource, RawStack, StacksTaken, TimedRecord};
@@ -86,12 +86,12 @@ pub enum Order {
     AddRules(Vec<(RuleKey, RuleWords)>),
     /// Add these programs to those by which snapshots have the memory that the code ahead loads.
     AddAhead(Vec<(AheadKey, AheadWords)>),
-    /// Copy the frames of CPython in an address space, where the layout says; None: no longer.
-    Python {
+    /// Copy the frames of runtimes in an address space, where the layout says; None: no longer.
+    Runtime {
         /// As of [`abi::StackRecord::space`].
         space: u32,
         /// Layout of the frames.
-        layout: Option<PythonLayout>,
+        layout: Option<RuntimeLayout>,
     },
     /// Take the times of threads, and the stacks of waits of this length (in us) and longer; 0:
     /// neither.
@@ -177,7 +177,7 @@ impl SampleSource for KernelSource {
             Order::SetFileRanges(space, ranges) => self.set_file_ranges(space, &ranges),
             Order::AddRules(rules) => self.add_rules(&rules),
             Order::AddAhead(programs) => self.add_ahead(&programs),
-            Order::Python { space, layout } => self.set_python(space, layout.as_ref()),
+            Order::Runtime { space, layout } => self.set_runtime(space, layout.as_ref()),
             Order::Waits(scale_us) => self.take_waits(scale_us),
             Order::Pause(pauses) => self.pause(pauses),
             Order::Stop => self.stop(),

@@ -220,15 +220,15 @@ pub struct StacksStatus {
     pub ns_per_stack: Option<f64>,
     /// Stacks by program, those with the most cut stacks first.
     pub programs: Vec<ProgramStacksStatus>,
-    /// Stacks with frames of Python.
+    /// Stacks with functions of runtimes (CPython, V8).
     #[serde(default)]
-    pub python: u64,
+    pub named: u64,
     /// Stacks whose frames of Python did not fit the native ones, and were left out.
     #[serde(default)]
-    pub python_differs: u64,
-    /// Processes whose frames of Python are not copied, since others were sampled later.
+    pub named_differs: u64,
+    /// Processes whose frames of runtimes are not copied, since others were sampled later.
     #[serde(default)]
-    pub python_without: u64,
+    pub named_without: u64,
     /// Stacks that others of their user stand for, since that user's cost too much to walk all.
     #[serde(default)]
     pub thinned: u64,

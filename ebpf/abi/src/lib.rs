@@ -3,8 +3,8 @@
 //!
 //! Writer: the eBPF program, on every counter overflow, in the memory of the CPU it runs on.
 //! Reader: the daemon, through `mmap` of the same maps, one half at a time. Every structure here
-//! has its twin of the same name in `ebpf/src/abi.h` or `snapshot_abi.h`; sizes and offsets are
-//! asserted on both sides, so a change made on one side alone does not compile.
+//! has its twin of the same name in `ebpf/src/abi.h`, `runtime_abi.h` or `snapshot_abi.h`; sizes
+//! and offsets are asserted on both sides, so a change made on one side alone does not compile.
 //!
 //! [`notice`] has the bytes that the loader hook sends to the daemon.
 //!
@@ -16,19 +16,21 @@ mod kernel_scopes;
 pub mod notice;
 mod python;
 mod rules;
+mod runtimes;
 mod snapshots;
 mod stacks;
 mod waits;
 
 pub use kernel_scopes::{KernelScope, KernelScopes};
-pub use python::{
-    PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FRAMES_MAX, PYTHON_PROCESSES_MAX, PythonFrame,
-    PythonLayout,
-};
+pub use python::{PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FRAMES_MAX, PythonFrame, PythonLayout};
 pub use rules::{
     EXTENT_RULES_MAX, Extent, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges, FrameBase,
     RULE_BLOCK_BYTES, RULES_MAX, Rule, RuleKey, RuleWords, WALK_FRAMES_MAX, WALK_WHOLE,
     WALK_WITHOUT_RULE, rule_words,
+};
+pub use runtimes::{
+    FrameLayout, RUNTIME_BLOCK_BYTES, RUNTIME_FRAMES_MAX, RUNTIME_PROCESSES_MAX, RUNTIME_WORDS,
+    RuntimeFrame, RuntimeLayout,
 };
 pub use snapshots::{
     AHEAD_MAX, AHEAD_OPERATIONS_MAX, AheadKey, AheadKind, AheadWords, LINE_BYTES, LINES_MAX,
@@ -406,7 +408,7 @@ const _: () = {
     );
     assert!(size_of::<WaitLine>() == 64 && offset_of!(WaitLine, tid) == 48);
     assert!(offset_of!(WaitLine, owed) == 60);
-    assert!(size_of::<WaitSample>() == 1440 && size_of::<WaitPass>() == 16);
+    assert!(size_of::<WaitSample>() == 1448 && size_of::<WaitPass>() == 16);
     assert!(size_of::<WaitPayer>() == 8);
     assert!(offset_of!(Entry, space) == 8 && offset_of!(Entry, count) == 12);
     assert!(offset_of!(CpuBlock, stats) == 8);
@@ -422,8 +424,12 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_c_source() {
-        let source =
-            [include_str!("../../src/abi.h"), include_str!("../../src/snapshot_abi.h")].concat();
+        let source = [
+            include_str!("../../src/abi.h"),
+            include_str!("../../src/runtime_abi.h"),
+            include_str!("../../src/snapshot_abi.h"),
+        ]
+        .concat();
         let words: std::vec::Vec<&str> = source.split([' ', '\t', '\n', ',']).collect();
         for (name, number) in [
             ("WAYS", WAYS),
@@ -475,7 +481,10 @@ mod tests {
             ("COMM_BYTES", COMM_BYTES),
             ("PYTHON_FRAMES_MAX", PYTHON_FRAMES_MAX),
             ("PYTHON_BLOCK_MAX", PYTHON_BLOCK_MAX),
-            ("PYTHON_PROCESSES_MAX", PYTHON_PROCESSES_MAX),
+            ("RUNTIME_PROCESSES_MAX", RUNTIME_PROCESSES_MAX),
+            ("RUNTIME_FRAMES_MAX", RUNTIME_FRAMES_MAX),
+            ("RUNTIME_BLOCK_BYTES", RUNTIME_BLOCK_BYTES),
+            ("RUNTIME_WORDS", RUNTIME_WORDS),
             ("PYTHON_DIRECT", usize::from(PYTHON_DIRECT)),
             ("WAIT_LINES", WAIT_LINES),
             ("WAIT_SAMPLES_MAX", WAIT_SAMPLES_MAX),

@@ -7,8 +7,6 @@ use core::mem::{offset_of, size_of};
 pub const PYTHON_FRAMES_MAX: usize = 128;
 /// Most bytes of one frame of CPython that are read.
 pub const PYTHON_BLOCK_MAX: usize = 96;
-/// Processes in the map `PYTHONS`: frames of CPython are copied in these.
-pub const PYTHON_PROCESSES_MAX: usize = 1024;
 /// [`PythonLayout::current_at`] where the thread's state has the frame itself.
 pub const PYTHON_DIRECT: u16 = u16::MAX;
 
@@ -40,7 +38,7 @@ pub struct PythonLayout {
     pub current_at: u16,
     /// In a frame: the block.
     pub block_at: u16,
-    /// Length of the block, at most [`PYTHON_BLOCK_MAX`].
+    /// Length of the block, at most [`PYTHON_BLOCK_MAX`]; 0: the process runs no CPython.
     pub block_bytes: u16,
     /// In the block: the code object.
     pub code_at: u16,

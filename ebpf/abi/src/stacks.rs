@@ -10,7 +10,7 @@ pub const STACK_RING_BYTES: usize = 128 << 10;
 pub const STACK_COPY_BYTES: usize = 16 << 10;
 /// Bytes of one CPU in the map `STACK_DATA`: the ring, and room behind it for the record that
 /// begins at the ring's end.
-pub const STACK_DATA_BYTES: usize = STACK_RING_BYTES + STACK_COPY_BYTES + 16384;
+pub const STACK_DATA_BYTES: usize = STACK_RING_BYTES + STACK_COPY_BYTES + 20480;
 /// Bytes of a [`StackRecord`]'s return addresses in the kernel, where it has any.
 pub const STACK_KERNEL_BYTES: usize = 1024;
 /// In [`StackRecord::user`]: nothing is known of user code.
@@ -35,7 +35,7 @@ pub const STACK_REGISTERS: usize = 34;
 /// The fixed part of a call stack's record. Behind it are `python_frames` times a
 /// [`crate::PythonFrame`], innermost first, then [`STACK_KERNEL_BYTES`] of return addresses in the
 /// kernel, innermost first, if `kernel_bytes` is not 0, then `user_frames` addresses of user code,
-/// and then the copy of the user stack.
+/// then `runtime_frames` times a [`crate::RuntimeFrame`], and then the copy of the user stack.
 ///
 /// Registers and stacks may hold secrets: they are wiped as soon as they are walked, and nothing
 /// writes them anywhere.
@@ -75,6 +75,10 @@ pub struct StackRecord {
     /// The end of that walk: [`crate::WALK_WITHOUT_RULE`], or 1 more than the place of another end
     /// in the walker's list of them.
     pub user_end: u32,
+    /// Frames of functions that a runtime runs, at most [`crate::RUNTIME_FRAMES_MAX`].
+    pub runtime_frames: u32,
+    /// Whether the process has a [`crate::FrameLayout`]; the sampler's own.
+    pub has_frame_layout: u32,
     /// Where the process has code that is counted under numbers.
     pub code: SharedCode,
     /// x86-64: `struct pt_regs` (arch/x86/include/asm/ptrace.h), 21 registers; arm64: `struct
@@ -101,6 +105,8 @@ impl StackRecord {
         python_frames: 0,
         user_frames: 0,
         user_end: 0,
+        runtime_frames: 0,
+        has_frame_layout: 0,
         code: SharedCode { text: 0, text_len: 0, program: 0, libraries: [Library::NONE; 2] },
         registers: [0; STACK_REGISTERS],
     };
@@ -180,12 +186,12 @@ pub struct StackRing {
 
 const _: () = {
     assert!(
-        size_of::<StackRecord>() == 416
+        size_of::<StackRecord>() == 424
             && offset_of!(StackRecord, command) == 40
             && offset_of!(StackRecord, begin) == 72
             && offset_of!(StackRecord, user_frames) == 88
-            && offset_of!(StackRecord, code) == 96
-            && offset_of!(StackRecord, registers) == 144
+            && offset_of!(StackRecord, code) == 104
+            && offset_of!(StackRecord, registers) == 152
     );
     assert!(size_of::<SharedCode>() == 48);
     assert!(size_of::<StackRing>() == 128 && offset_of!(StackRing, taken) == 64);

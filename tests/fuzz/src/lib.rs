@@ -23,6 +23,7 @@ mod segments;
 pub mod simulated;
 pub mod traces;
 pub mod unwinding;
+pub mod v8;
 
 use std::fs::{self, File};
 use std::io::{Seek as _, Write as _};

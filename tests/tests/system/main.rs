@@ -43,4 +43,5 @@ mod python;
 mod stacks;
 mod timed;
 mod traces;
+mod v8;
 mod walked;

@@ -30,6 +30,10 @@ pub(super) fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all
             ..CodeLook::default()
         })
     });
+    if process.is_learnt && !seen.events.is_empty() {
+        process.is_learnt = false;
+        process.code.clear();
+    }
     for event in &seen.events {
         process.awaited.settle(event, &process.code);
         apply(event, &mut process.code);

@@ -22,6 +22,7 @@ use awaited::Awaited;
 use bytes::WantedPiece;
 use image::jit::{CodeMap, DumpPlace, Piece};
 use image::{ImageId, ImageOffset};
+use inspect::jit::code_events::{CodeEvent, apply};
 use inspect::jit::files::{DumpReader, MapReader};
 use inspect::jit::process::{self, Who};
 use kernel::{MappedFileId, RecordKind, TimedRecord};
@@ -174,6 +175,8 @@ struct Process {
     is_complete: bool,
     /// Another program runs under this number since the last drain.
     left: bool,
+    /// Its code is known from call stacks ([`Jit::learn`]), not from its files.
+    is_learnt: bool,
     /// Sampled addresses whose code had no name when they were drained.
     awaited: Awaited,
 }
@@ -199,6 +202,7 @@ impl Process {
             last_look: false,
             is_complete: false,
             left: false,
+            is_learnt: false,
             awaited: Awaited::default(),
         }
     }
@@ -355,6 +359,39 @@ impl Jit {
         let Some(places) = process.places(asked.pid, run, None) else { return Err(reason) };
         let (image, base) = places.place(found.range.clone(), &found.name);
         Ok(place(image, base, found, asked.address))
+    }
+
+    /// Takes in a piece of code, its first byte and the number of bytes, that a process is known to
+    /// have by other means than its own files. What the files say is more: code of a process with
+    /// such files is left alone.
+    pub fn learn(
+        &mut self,
+        (pid, generation): (u32, u16),
+        now_ns: u64,
+        (start, size): (u64, u32),
+        name: &str,
+    ) {
+        if pid == 0 {
+            return;
+        }
+        if !self.processes.contains_key(&pid) {
+            let who = self.system.who(pid);
+            self.process(pid, now_ns, who);
+        }
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let is_of = process.is_of(Asked { pid, generation, address: start, now_ns });
+        if !is_of || !(process.is_learnt || process.code.is_empty()) {
+            return;
+        }
+        process.is_learnt = true;
+        let known = process.code.find(start);
+        let is_known = known.is_some_and(|piece| {
+            (piece.start, piece.end) == (start, start.saturating_add(size.into()))
+                && piece.name == name
+        });
+        if !is_known {
+            apply(&CodeEvent::Load(start, size, name.to_owned()), &mut process.code);
+        }
     }
 
     /// Whether the code at an address, which [`Self::place`] does not know because of `reason`, may

@@ -4,7 +4,7 @@ use super::Memory;
 use super::layouts::{Instruction, Layout};
 use super::lines;
 use super::program::Types;
-use crate::questions::PythonCode;
+use crate::questions::{Language, RuntimeFunction};
 use abi::PythonFrame;
 use std::collections::HashMap;
 
@@ -100,7 +100,7 @@ struct Known {
 pub struct Functions {
     numbers: HashMap<u64, u32>,
     /// In the order of their numbers.
-    pub all: Vec<PythonCode>,
+    pub all: Vec<RuntimeFunction>,
 }
 
 impl Functions {
@@ -197,9 +197,10 @@ const KEPT_BYTES_EACH: usize = 192;
 
 impl Code {
     /// The function.
-    pub fn function(&self) -> PythonCode {
+    pub fn function(&self) -> RuntimeFunction {
         let (file, name) = (self.file.clone(), self.name.clone());
-        PythonCode { file, name, first_line: self.first_line }
+        let language = Language::Python;
+        RuntimeFunction { language, file, name, first_line: self.first_line }
     }
 
     fn kept_bytes(&self) -> usize {

@@ -57,10 +57,10 @@ pub mod program;
 pub mod runtime;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-use super::questions::{FileAt, PythonCode, PythonFound, Unwind, UnwoundStack};
-use abi::PythonFrame;
+use super::questions::{FileAt, RuntimeFound, RuntimeFunction, Unwind, UnwoundStack};
+use abi::{PythonFrame, RuntimeLayout};
 use code_objects::Codes;
 use program::Program;
 use std::collections::HashMap;
@@ -165,8 +165,10 @@ impl Pythons {
 
 impl Reading<'_> {
     /// Where the threads of the process have their frames.
-    pub fn look(&self) -> PythonFound {
-        runtime::places(&self.found, &self.memory).map_or(PythonFound::NotYet, PythonFound::Layout)
+    pub fn look(&self) -> RuntimeFound {
+        let layout =
+            |python| RuntimeFound::Layout(RuntimeLayout { python, ..RuntimeLayout::default() });
+        runtime::places(&self.found, &self.memory).map_or(RuntimeFound::NotYet, layout)
     }
 
     /// Replaces native frames of the evaluation loop in a stack that was walked.
@@ -197,7 +199,7 @@ impl Reading<'_> {
         };
         for run in runs {
             let frames = run.frames.iter().map(|frame| named(frame)).collect();
-            stack.python.push(super::questions::PythonRun {
+            stack.runs.push(super::questions::RuntimeRun {
                 depth: run.depth,
                 frames,
                 is_part: run.is_part,
@@ -206,7 +208,7 @@ impl Reading<'_> {
     }
 
     /// The functions of all stacks so far.
-    pub fn into_functions(self) -> Vec<PythonCode> {
+    pub fn into_functions(self) -> Vec<RuntimeFunction> {
         self.functions.all
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Bytes by address; all else cannot be read.
 #[derive(Default)]
-struct Bytes(RefCell<BTreeMap<u64, u8>>);
+pub(crate) struct Bytes(RefCell<BTreeMap<u64, u8>>);
 
 impl Memory for Bytes {
     fn read(&self, at: u64, buffer: &mut [u8]) -> usize {
@@ -25,11 +25,11 @@ impl Memory for Bytes {
 }
 
 impl Bytes {
-    fn put(&self, at: u64, bytes: &[u8]) {
+    pub(crate) fn put(&self, at: u64, bytes: &[u8]) {
         self.0.borrow_mut().extend((at..).zip(bytes.iter().copied()));
     }
 
-    fn put_words(&self, at: u64, words: &[(u64, u64)]) {
+    pub(crate) fn put_words(&self, at: u64, words: &[(u64, u64)]) {
         for (offset, word) in words {
             self.put(at + offset, &word.to_le_bytes());
         }

@@ -4,7 +4,7 @@ use super::WalkedStack;
 use super::placed::PlacedStack;
 use super::registers::{dwarf_registers, is_walked};
 use abi::StackRecord;
-use inspect::questions::{PythonCode, PythonRun, ToWalk};
+use inspect::questions::{RuntimeFunction, RuntimeRun, ToWalk};
 use model::Cut;
 use std::sync::Arc;
 use unwind::End;
@@ -17,7 +17,7 @@ pub(super) fn asks(job: &PlacedStack) -> Option<ToWalk> {
         abi::USER_WALKED if !job.raw.stack.is_empty() => Some(ToWalk::All),
         abi::USER_WALKED => {
             let end = u8::try_from(record.user_end.checked_sub(1)?).ok()?;
-            (!job.raw.python.is_empty()).then_some(ToWalk::Nothing(end))
+            has_runtime(job).then_some(ToWalk::Nothing(end))
         }
         abi::USER_RESUMED => Some(ToWalk::Rest),
         abi::USER_REGISTERS if is_walked(record) => Some(ToWalk::All),
@@ -25,16 +25,24 @@ pub(super) fn asks(job: &PlacedStack) -> Option<ToWalk> {
     }
 }
 
+/// Whether the sampler has copied what tells functions of a runtime.
+fn has_runtime(job: &PlacedStack) -> bool {
+    !job.raw.python.is_empty() || !job.raw.runtime.is_empty()
+}
+
 /// A stack that no inspector was asked about, or did not answer for.
-pub(super) fn without_answer(job: PlacedStack, functions: Arc<Vec<PythonCode>>) -> WalkedStack {
+pub(super) fn without_answer(
+    job: PlacedStack,
+    functions: Arc<Vec<RuntimeFunction>>,
+) -> WalkedStack {
     let record = &job.raw.record;
     let pc = || dwarf_registers(record).last().copied().into_iter().collect();
     let (user, cut) = match record.user {
-        abi::USER_WALKED if job.raw.python.is_empty() => {
+        abi::USER_WALKED if !has_runtime(&job) => {
             let end = record.user_end.checked_sub(1).and_then(|end| u8::try_from(end).ok());
             (job.raw.user.clone(), end.map_or(Some(Cut::Unreadable), cut_of))
         }
-        // Which frames are those of Python's functions is not known.
+        // Which frames are those of a runtime's functions is not known.
         abi::USER_WALKED | abi::USER_RESUMED | abi::USER_REGISTERS if !job.raw.user.is_empty() => {
             (job.raw.user.clone(), Some(Cut::NotAnswered))
         }
@@ -52,12 +60,12 @@ pub(super) fn walked(
     mut job: PlacedStack,
     user: Vec<u64>,
     cut: Option<Cut>,
-    (python, functions): (Vec<PythonRun>, Arc<Vec<PythonCode>>),
+    (runs, functions): (Vec<RuntimeRun>, Arc<Vec<RuntimeFunction>>),
 ) -> WalkedStack {
     let kernel = std::mem::take(&mut job.raw.kernel);
     job.raw.wipe();
     let (record, space) = (job.raw.record, job.space.take());
-    WalkedStack { record, kernel, user, python, functions, cut, space }
+    WalkedStack { record, kernel, user, runs, functions, cut, space }
 }
 
 /// Whether the sampler has walked a stack otherwise than the inspector, if both have.

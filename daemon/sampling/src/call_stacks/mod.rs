@@ -15,17 +15,18 @@ mod answers;
 mod charges;
 mod outcomes;
 mod placed;
-pub mod pythons;
 mod registers;
 mod rules;
+pub mod runtimes;
 mod walked;
 
 pub use outcomes::{Outcomes, Totals};
+pub use runtimes::NamedCode;
 pub use walked::WalkedStack;
 
 use crate::sample_source::Order;
 use crate::walk_cost::WalkCost;
-use abi::{Entry, PythonLayout, Space, StackKind, StackRecord};
+use abi::{Entry, RuntimeLayout, Space, StackKind, StackRecord};
 use address_spaces::mappings::{Mappings, Window};
 use address_spaces::users::Payer;
 use answers::{asks, cut_of, differs, walked, without_answer};
@@ -36,9 +37,9 @@ use kernel::clock;
 use kernel::{RawStack, StacksTaken};
 use model::Cut;
 use placed::{PlacedStack, mapped_code, own_program, placed, program_of};
-use pythons::{Looks, Marked};
 use registers::dwarf_registers;
 use rules::{LearntRules, Rules};
+use runtimes::{Looks, Marked};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -90,8 +91,10 @@ struct Batch {
     /// Stacks that the inspector has walked, and those that the sampler has walked otherwise.
     by_inspector: u64,
     differing: u64,
-    /// Address spaces in which frames of Python were found, and where.
-    pythons: Vec<(u32, PythonLayout, Payer)>,
+    /// Address spaces in which frames of runtimes were found, and where.
+    runtimes: Vec<(u32, RuntimeLayout, Payer)>,
+    /// Generated code of named functions.
+    codes: Vec<NamedCode>,
     /// Stacks whose frames of Python do not fit the native ones.
     python_differs: u64,
     cpu_ns: u64,
@@ -123,10 +126,12 @@ pub struct CallStacks {
     rules: Rules,
     /// Rules that are not yet passed on to the sampler.
     learnt: Vec<LearntRules>,
-    /// Processes whose frames of Python the sampler copies.
+    /// Processes whose frames of runtimes the sampler copies.
     marked: Marked,
+    /// Generated code of named functions that was not asked for yet.
+    codes: Vec<NamedCode>,
     /// Changes of these that are not yet passed on to the sampler.
-    pythons: Vec<(u32, Option<PythonLayout>)>,
+    runtimes: Vec<(u32, Option<RuntimeLayout>)>,
     look_within: Duration,
     /// Outcomes by file name of the program.
     programs: HashMap<String, Outcomes>,
@@ -153,7 +158,8 @@ impl CallStacks {
             rules: Rules::default(),
             learnt: Vec::new(),
             marked: Marked::default(),
-            pythons: Vec::new(),
+            codes: Vec::new(),
+            runtimes: Vec::new(),
             look_within: LOOK_WITHIN.1,
             programs: HashMap::new(),
             charges: Charges::default(),
@@ -234,7 +240,7 @@ impl CallStacks {
                 let weight = &mut stack.raw.record.weight;
                 *weight = weight.saturating_mul(every);
             }
-            self.pythons.extend(self.marked.sampled(space, payer));
+            self.runtimes.extend(self.marked.sampled(space, payer));
             self.placed.push(stack);
         }
         if self.placed.is_empty() {
@@ -285,8 +291,8 @@ impl CallStacks {
         let kernel = std::mem::take(&mut raw.kernel);
         raw.wipe();
         let (record, user) = (raw.record, pc.into_iter().collect());
-        let (python, functions) = (Vec::new(), Arc::default());
-        Some(WalkedStack { record, kernel, user, python, functions, cut, space })
+        let (runs, functions) = (Vec::new(), Arc::default());
+        Some(WalkedStack { record, kernel, user, runs, functions, cut, space })
     }
 
     /// Counts stacks that are not walked, and keeps what is told of waits: they have their time.
@@ -320,9 +326,10 @@ impl CallStacks {
             self.totals.by_inspector += batch.by_inspector;
             self.totals.differing += batch.differing;
             walked.extend(batch.stacks);
-            self.totals.python_differs += batch.python_differs;
-            for (space, layout, payer) in batch.pythons {
-                self.pythons.extend(self.marked.mark(space, layout, payer));
+            self.totals.named_differs += batch.python_differs;
+            self.codes.extend(batch.codes);
+            for (space, layout, payer) in batch.runtimes {
+                self.runtimes.extend(self.marked.mark(space, layout, payer));
             }
             for (payer, stacks, ns) in batch.charges {
                 self.charges.walked(payer, stacks, ns);
@@ -330,7 +337,7 @@ impl CallStacks {
         }
         for stack in &walked {
             self.totals.by_sampler += u64::from(stack.record.user == abi::USER_WALKED);
-            self.totals.python += u64::from(!stack.python.is_empty());
+            self.totals.named += u64::from(!stack.runs.is_empty());
             self.totals.frames += (stack.user.len() + stack.kernel.len()) as u64;
             self.totals.outcomes.count(stack.cut);
             let map = stack.space.as_ref().map(|(map, _)| map.as_ref());
@@ -350,15 +357,20 @@ impl CallStacks {
         learnt.iter().flat_map(|learnt| self.rules.orders(learnt, mappings, now)).collect()
     }
 
-    /// Address spaces for which the sampler should start or stop copying Python frames.
-    pub fn take_pythons(&mut self) -> Vec<(u32, Option<PythonLayout>)> {
-        std::mem::take(&mut self.pythons)
+    /// Address spaces for which the sampler should start or stop copying frames of runtimes.
+    pub fn take_runtimes(&mut self) -> Vec<(u32, Option<RuntimeLayout>)> {
+        std::mem::take(&mut self.runtimes)
+    }
+
+    /// Generated code whose function was told since the last call.
+    pub fn take_codes(&mut self) -> Vec<NamedCode> {
+        std::mem::take(&mut self.codes)
     }
 
     /// Notes that a process has ended, or runs a program that has this generation.
     pub fn end_program(&mut self, pid: u32, generation: Option<u16>) {
         let space = self.marked.unmark(pid, generation);
-        self.pythons.extend(space.map(|space| (space, None)));
+        self.runtimes.extend(space.map(|space| (space, None)));
     }
 
     /// Programs, each with the outcomes of its stacks.
@@ -372,8 +384,8 @@ impl CallStacks {
         self.charges.share(Instant::now(), ns_per_s, more);
     }
 
-    /// Processes whose frames of Python are not copied, since others were sampled later.
-    pub fn pythons_without(&self) -> u64 {
+    /// Processes whose frames of runtimes are not copied, since others were sampled later.
+    pub fn runtimes_without(&self) -> u64 {
         self.marked.without() as u64
     }
 
@@ -408,7 +420,12 @@ impl Thread {
 
 /// Process and generation of a record; 0: a process that this pid namespace cannot see.
 pub fn process_of(record: &StackRecord) -> (u32, u16) {
-    match Entry::new(0, 0, record.space, 1).whose() {
+    process_of_space(record.space)
+}
+
+/// Likewise of an address space.
+pub fn process_of_space(space: u32) -> (u32, u16) {
+    match Entry::new(0, 0, space, 1).whose() {
         Space::Process { pid, generation } => (pid, generation),
         _ => (0, 0),
     }
@@ -488,7 +505,7 @@ fn walk_space(
     let payer = jobs.first().map_or(Payer::Unknown, |job| job.payer);
     let first = jobs.iter().find_map(|job| Some((job.space.as_ref()?, job.program.as_ref())));
     let now = Instant::now();
-    let looks_for_python = first.is_some_and(|((map, _), _)| looks.wants(space, map, now));
+    let looks_for_runtime = first.is_some_and(|((map, _), _)| looks.wants(space, map, now));
     let mut end = 0;
     let stacks: Vec<SampledStack> = jobs
         .iter()
@@ -500,23 +517,25 @@ fn walk_space(
             let registers = dwarf_registers(&job.raw.record);
             let python = &job.raw.python;
             let python = python.iter().map(|it| [it.code, it.instruction, it.flags]).collect();
-            let (begin, walked) = (job.raw.record.begin, job.raw.user.clone());
-            SampledStack { registers, begin, at, len: len as u32, walked, to_walk, python }
+            let noted = job.raw.runtime.iter().map(|frame| (frame.number, frame.words)).collect();
+            let (begin, walked, len) = (job.raw.record.begin, job.raw.user.clone(), len as u32);
+            SampledStack { registers, begin, at, len, walked, to_walk, python, noted }
         })
         .collect();
     let unwound = match first {
-        Some(((map, _), program)) if !stacks.is_empty() || looks_for_python => {
+        Some(((map, _), program)) if !stacks.is_empty() || looks_for_runtime => {
             let (map, copies) = (mapped_code(pid, map, program), copies.named());
-            inspectors.ask(Unwind { pid, space, map, looks_for_python, copies, stacks })
+            inspectors.ask(Unwind { pid, space, map, looks_for_runtime, copies, stacks })
         }
         _ => None,
     };
     copies.wipe(end);
-    let Unwound { stacks, functions, python, rules } = unwound.unwrap_or_default();
-    if looks_for_python {
-        tracing::debug!(pid, ?python, "looked for Python");
-        let layout = looks.note(space, python, now);
-        batch.pythons.extend(layout.map(|layout| (space, layout, payer)));
+    let Unwound { stacks, functions, codes, runtime, rules } = unwound.unwrap_or_default();
+    batch.codes.extend(NamedCode::of(space, &codes, &functions));
+    if looks_for_runtime {
+        tracing::debug!(pid, ?runtime, "looked for a runtime");
+        let layout = looks.note(space, runtime, now);
+        batch.runtimes.extend(layout.map(|layout| (space, layout, payer)));
     }
     batch.rules.extend(LearntRules::of(&jobs, rules));
     let functions = Arc::new(functions);
@@ -527,14 +546,14 @@ fn walk_space(
             batch.stacks.push(without_answer(job, functions.clone()));
             continue;
         };
-        let UnwoundStack { mut addresses, end, python, python_differs } = answer;
+        let UnwoundStack { mut addresses, end, runs, python_differs } = answer;
         batch.python_differs += u64::from(python_differs);
         batch.by_inspector += u64::from(job.raw.record.user != abi::USER_WALKED);
         batch.differing += u64::from(differs(&job, &addresses, end));
         // A stack that found no room for its copy has the frames that the sampler has walked.
-        if addresses.len() < job.raw.user.len() && python.is_empty() {
+        if addresses.len() < job.raw.user.len() && runs.is_empty() {
             addresses.clone_from(&job.raw.user);
         }
-        batch.stacks.push(walked(job, addresses, cut_of(end), (python, functions.clone())));
+        batch.stacks.push(walked(job, addresses, cut_of(end), (runs, functions.clone())));
     }
 }

@@ -29,10 +29,10 @@ pub struct Totals {
     pub bytes: u64,
     /// CPU time of walking stacks, in ns.
     pub cpu_ns: u64,
-    /// Stacks with frames of Python.
-    pub python: u64,
+    /// Stacks with functions of runtimes (CPython, V8).
+    pub named: u64,
     /// Stacks whose frames of Python did not fit the native ones, and were left out.
-    pub python_differs: u64,
+    pub named_differs: u64,
 }
 
 /// Numbers of walked stacks by the way they ended.

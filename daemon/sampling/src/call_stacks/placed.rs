@@ -6,6 +6,7 @@ use address_spaces::scopes::Tags;
 use address_spaces::users::Payer;
 use inspect::open_mapped::MappedAt;
 use inspect::questions::{CodeSource, MappedCode};
+use inspect::v8::may_be_v8;
 use kernel::{MappedFileId, RawStack};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
@@ -65,7 +66,9 @@ pub(super) fn mapped_code(
     program: Option<&Mapping>,
 ) -> Vec<MappedCode> {
     let program = program.map(|mapping| mapping.file.as_ref());
-    let keeps_frame_pointers = program.is_some_and(|file| keeps_frame_pointers(&file.path));
+    // V8 keeps frame pointers in the code that it generates, and in its built-in procedures, which
+    // have no tables.
+    let keeps_frame_pointers = program.is_some_and(|file| may_be_v8(&file.path));
     let code = |mapping: &Mapping| {
         let at = MappedAt { pid, start: mapping.start, end: mapping.end };
         let is_program = program.is_some_and(|file| std::ptr::eq(file, mapping.file.as_ref()));
@@ -80,17 +83,9 @@ pub(super) fn mapped_code(
             range: (mapping.start, mapping.end),
             file_offset: mapping.file_offset,
             code,
-            frame_pointers: keeps_frame_pointers && (is_program || is_generated),
+            frame_pointers: keeps_frame_pointers
+                && (is_program || is_generated || may_be_v8(&mapping.file.path)),
         }
     };
     map.iter().take(MAPPED_MAX).map(code).collect()
-}
-
-/// Whether a program keeps frame pointers in the code that it generates and in those procedures of
-/// its own that no unwind table covers. Programs with V8 do: the built-in procedures in node's text
-/// have no tables.
-fn keeps_frame_pointers(path: &[u8]) -> bool {
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    [&b"node"[..], b"nodejs", b"deno", b"electron", b"chrome", b"chromium"].contains(&name)
 }

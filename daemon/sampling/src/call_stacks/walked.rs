@@ -3,7 +3,7 @@
 use abi::StackRecord;
 use address_spaces::mappings::AddressMap;
 use address_spaces::scopes::Tags;
-use inspect::questions::{PythonCode, PythonRun};
+use inspect::questions::{RuntimeFunction, RuntimeRun};
 use model::Cut;
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ pub struct WalkedStack {
     /// Addresses of user code, innermost first: of the next instruction in the first, within the
     /// call in others.
     pub user: Vec<u64>,
-    /// Frames of Python in the place of native ones, the innermost first.
-    pub python: Vec<PythonRun>,
-    /// Functions that `python` names.
-    pub functions: Arc<Vec<PythonCode>>,
+    /// Functions of runtimes in the place of native frames, the innermost first.
+    pub runs: Vec<RuntimeRun>,
+    /// Functions that `runs` names.
+    pub functions: Arc<Vec<RuntimeFunction>>,
     /// Why the thread's first frames are not known.
     pub cut: Option<Cut>,
     /// The mappings and tags of the process.

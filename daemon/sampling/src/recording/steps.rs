@@ -4,7 +4,7 @@ use abi::Entry;
 use address_spaces::mapped_files::Image;
 use address_spaces::scopes::Rules;
 use image::{ImageId, ImageKind, ImageOffset};
-use inspect::questions::PythonCode;
+use inspect::questions::RuntimeFunction;
 use inspect::vdso::StoredVdso;
 use kernel::{Drained, TimedRecord};
 use model::{ACCESSES, EDGES, FIRST_EDGES, Facts, Measure, OUTCOMES, Observation, ROUNDS, TIMES};
@@ -109,14 +109,14 @@ impl Observed {
     }
 }
 
-/// Frames of Python in the place of a native frame.
+/// Functions of a runtime in the place of a native frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredRun {
     /// Place of the native frame in [`StoredStack::user`].
     pub depth: u32,
     /// Function and line, innermost first; None: it could not be read.
-    pub frames: Vec<Option<(PythonCode, u32)>>,
+    pub frames: Vec<Option<(RuntimeFunction, u32)>>,
     /// The native frame ran further ones, and stays.
     pub is_part: bool,
 }
@@ -139,7 +139,8 @@ pub struct StoredStack {
     pub kernel: Vec<u64>,
     /// Addresses of user code, innermost first.
     pub user: Vec<u64>,
-    /// Frames of Python in the place of native ones, the innermost first.
+    /// Functions of runtimes in the place of native frames, the innermost first. The name is that
+    /// of the first runtime.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<StoredRun>,
     /// Name of the reason why the first frames are not known ([`model::Cut::name`]).

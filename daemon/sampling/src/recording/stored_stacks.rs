@@ -3,7 +3,7 @@
 use super::steps::{StoredRun, StoredStack};
 use crate::call_stacks::WalkedStack;
 use abi::StackRecord;
-use inspect::questions::{PythonCode, PythonRun};
+use inspect::questions::{RuntimeFunction, RuntimeRun};
 use model::Cut;
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ impl WalkedStack {
             name: self.record.name.to_vec(),
             kernel: self.kernel.clone(),
             user: self.user.clone(),
-            python: self.python.iter().map(|run| self.stored_run(run)).collect(),
+            python: self.runs.iter().map(|run| self.stored_run(run)).collect(),
             cut: self.cut.map(|cut| cut.name().to_owned()),
         }
     }
 
-    fn stored_run(&self, run: &PythonRun) -> StoredRun {
+    fn stored_run(&self, run: &RuntimeRun) -> StoredRun {
         let stored = |frame: &Option<(u32, u32)>| {
             let (function, line) = (*frame)?;
             Some((self.functions.get(function as usize)?.clone(), line))
@@ -49,18 +49,18 @@ impl WalkedStack {
         };
         let (kernel, user) = (stored.kernel.clone(), stored.user.clone());
         let mut functions = Vec::new();
-        let mut number = |(function, line): &(PythonCode, u32)| {
+        let mut number = |(function, line): &(RuntimeFunction, u32)| {
             functions.push(function.clone());
             Some((u32::try_from(functions.len()).ok()?.checked_sub(1)?, *line))
         };
         let mut frame = |frame: &Option<_>| frame.as_ref().and_then(&mut number);
-        let mut run = |run: &StoredRun| PythonRun {
+        let mut run = |run: &StoredRun| RuntimeRun {
             depth: run.depth,
             frames: run.frames.iter().map(&mut frame).collect(),
             is_part: run.is_part,
         };
-        let python = stored.python.iter().map(&mut run).collect();
+        let runs = stored.python.iter().map(&mut run).collect();
         let functions = Arc::new(functions);
-        Some(Self { record, kernel, user, python, functions, cut, space: None })
+        Some(Self { record, kernel, user, runs, functions, cut, space: None })
     }
 }

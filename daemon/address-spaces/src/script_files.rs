@@ -1,5 +1,5 @@
-//! Functions of interpreted programs as images: a source file is an image, and a function a
-//! procedure of it.
+//! Functions that runtimes run as images: a source file is an image, and a function a procedure of
+//! it.
 //!
 //! The id comes from the file's path, so the same program has the same id on all hosts. An offset
 //! has three parts, from the highest bit on:
@@ -16,7 +16,7 @@
 use crate::mapped_files::Image;
 use crate::users::Payer;
 use image::{ImageId, ImageKind, ImageOffset};
-use inspect::questions::PythonCode;
+use inspect::questions::{Language, RuntimeFunction};
 use profiledb::ImageRecord;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,11 +33,11 @@ const NAME_MAX: usize = 256;
 
 /// The images of source files.
 #[derive(Debug, Default)]
-pub struct PythonFiles(HashMap<(String, Payer), Arc<Image>>);
+pub struct ScriptFiles(HashMap<(String, Payer, Language), Arc<Image>>);
 
 /// A line of a function.
 #[derive(Debug)]
-pub struct PythonPlace {
+pub struct ScriptPlace {
     /// The file.
     pub image: Arc<Image>,
     /// The place.
@@ -48,14 +48,14 @@ pub struct PythonPlace {
     pub name: String,
 }
 
-impl PythonFiles {
+impl ScriptFiles {
     /// The place of a line that a function executes in a process of that user.
-    pub fn place(&mut self, function: &PythonCode, line: u32, user: Payer) -> PythonPlace {
+    pub fn place(&mut self, function: &RuntimeFunction, line: u32, user: Payer) -> ScriptPlace {
         let short = |line: u32| u64::from(line).min((1 << LINE_BITS) - 1);
         let hash = u64::from(crc32c::crc32c(function.name.as_bytes()) >> (32 - NAME_BITS));
         let begin = (short(function.first_line) << NAME_BITS | hash) << LINE_BITS;
-        PythonPlace {
-            image: self.image(&function.file, user),
+        ScriptPlace {
+            image: self.image(&function.file, user, function.language),
             offset: ImageOffset(begin + short(line)),
             range: begin..begin + (1 << LINE_BITS),
             name: printable(&function.name).take(NAME_MAX).collect(),
@@ -64,21 +64,26 @@ impl PythonFiles {
 
     /// Function names come from a process's memory, so they must not affect other users' images of
     /// the file.
-    fn image(&mut self, path: &str, user: Payer) -> Arc<Image> {
-        let key = (path.to_owned(), user);
+    fn image(&mut self, path: &str, user: Payer, language: Language) -> Arc<Image> {
+        let key = (path.to_owned(), user, language);
         if let Some(image) = self.0.get(&key) {
             return image.clone();
         }
         if self.0.len() >= FILES_MAX {
             self.0.clear();
         }
-        // A name in brackets is not a path: `<string>`, `<frozen importlib._bootstrap>`.
-        let is_path = !path.starts_with('<');
+        // A name in brackets is not a path: `<string>`, `<frozen importlib._bootstrap>`; nor is a
+        // module that comes with node: `node:internal/modules/cjs/loader`.
+        let is_path = !path.starts_with('<') && !path.starts_with("node:");
         let name = path.rsplit('/').next().filter(|name| is_path && !name.is_empty());
+        let language = match language {
+            Language::Python => "python",
+            Language::JavaScript => "javascript",
+        };
         let whose = match user {
-            Payer::User(0) | Payer::Nobody => "python".to_owned(),
-            Payer::User(user) => format!("python of user {user}"),
-            Payer::Unknown => "python of an unknown user".to_owned(),
+            Payer::User(0) | Payer::Nobody => language.to_owned(),
+            Payer::User(user) => format!("{language} of user {user}"),
+            Payer::Unknown => format!("{language} of an unknown user"),
         };
         let image = Arc::new(Image {
             id: ImageId::from_name(path, &whose),
@@ -102,13 +107,18 @@ fn printable(text: &str) -> impl Iterator<Item = char> {
 mod tests {
     use super::*;
 
-    fn function(file: &str, name: &str, first_line: u32) -> PythonCode {
-        PythonCode { file: file.into(), name: name.into(), first_line }
+    fn function(file: &str, name: &str, first_line: u32) -> RuntimeFunction {
+        RuntimeFunction {
+            language: Language::Python,
+            file: file.into(),
+            name: name.into(),
+            first_line,
+        }
     }
 
     #[test]
     fn a_function_has_offsets_that_no_other_has() {
-        let mut files = PythonFiles::default();
+        let mut files = ScriptFiles::default();
         let outer = files.place(&function("/x/a.py", "outer", 3), 9, Payer::User(0));
         let inner = files.place(&function("/x/a.py", "outer.<locals>.inner", 5), 6, Payer::User(0));
         let beside =
@@ -131,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_a_stranger_names_is_text_of_bounded_length() {
-        let mut files = PythonFiles::default();
+        let mut files = ScriptFiles::default();
         let long = "f\u{1b}".repeat(1000);
         let place = files.place(&function("<string>", &long, u32::MAX), u32::MAX, Payer::User(0));
         assert_eq!((place.name.len(), place.name.contains('\u{1b}')), (NAME_MAX, false));

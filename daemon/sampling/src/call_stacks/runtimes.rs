@@ -1,24 +1,56 @@
-//! Processes that run CPython: which processes to examine, and for which the sampler copies frames.
+//! Processes with a runtime whose functions have names (CPython, V8): which processes to examine,
+//! and for which the sampler copies frames.
 
-use abi::{PID_BITS, PYTHON_PROCESSES_MAX, PythonLayout};
+use abi::{PID_BITS, RUNTIME_PROCESSES_MAX, RuntimeLayout};
 use address_spaces::mappings::AddressMap;
 use address_spaces::users::Payer;
-use inspect::python::may_be_python;
-use inspect::questions::PythonFound;
-use std::collections::{BTreeMap, HashMap};
+use inspect::questions::{RuntimeCode, RuntimeFound, RuntimeFunction};
+use inspect::runtimes::may_be_runtime;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Time until a process is looked at again in which no interpreter was found that runs: it may just
+/// Time until a process is looked at again in which no runtime was found that runs: it may just
 /// have begun. Each further time is twice as long.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Times that the time is doubled.
 const DOUBLED_MAX: u32 = 9;
 /// Processes that are remembered; beyond, all are looked at again.
 const LOOKS_MAX: usize = 16_384;
+/// Reasons why a runtime is of no use that are told.
+const REFUSED_MAX: usize = 64;
+
+/// Generated code, with the name of its function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedCode {
+    /// As [`abi::StackRecord::space`].
+    pub space: u32,
+    /// Address of the first byte, and the number of bytes.
+    pub piece: (u64, u32),
+    /// The function, its file and its first line.
+    pub name: String,
+}
+
+impl NamedCode {
+    /// The code of an answer.
+    pub fn of(space: u32, codes: &[RuntimeCode], functions: &[RuntimeFunction]) -> Vec<Self> {
+        let named = |code: &RuntimeCode| {
+            let RuntimeFunction { name, file, first_line, .. } =
+                functions.get(code.function as usize)?;
+            let file = file.rsplit('/').next().unwrap_or(file);
+            let name = format!("{name} {file}:{first_line}");
+            Some(Self { space, piece: (code.start, code.size), name })
+        };
+        codes.iter().filter_map(named).collect()
+    }
+}
 
 /// Processes that were looked at, by their address space ([`abi::StackRecord::space`]).
 #[derive(Default)]
-pub struct Looks(HashMap<u32, Look>);
+pub struct Looks {
+    looked: HashMap<u32, Look>,
+    /// Why runtimes are of no use, each told once.
+    refused: HashSet<String>,
+}
 
 /// None: it was found.
 struct Look {
@@ -29,28 +61,35 @@ struct Look {
 impl Looks {
     /// Whether a process is to be looked at.
     pub fn wants(&self, space: u32, map: &AddressMap, now: Instant) -> bool {
-        self.is_due(space, now) && map.iter().any(|mapping| may_be_python(&mapping.file.path))
+        self.is_due(space, now) && map.iter().any(|mapping| may_be_runtime(&mapping.file.path))
     }
 
-    /// Whether a process was not looked at yet, or long enough ago without an interpreter.
+    /// Whether a process was not looked at yet, or long enough ago without a runtime.
     fn is_due(&self, space: u32, now: Instant) -> bool {
-        self.0.get(&space).is_none_or(|look| look.again_at.is_some_and(|at| now >= at))
+        self.looked.get(&space).is_none_or(|look| look.again_at.is_some_and(|at| now >= at))
     }
 
     /// Notes the outcome of a look. The layout, where one was found.
-    pub fn note(&mut self, space: u32, found: PythonFound, now: Instant) -> Option<PythonLayout> {
-        if self.0.len() >= LOOKS_MAX {
-            self.0.clear();
+    pub fn note(&mut self, space: u32, found: RuntimeFound, now: Instant) -> Option<RuntimeLayout> {
+        if self.looked.len() >= LOOKS_MAX {
+            self.looked.clear();
         }
-        let look = self.0.entry(space).or_insert(Look { again_at: None, looks: 0 });
+        let look = self.looked.entry(space).or_insert(Look { again_at: None, looks: 0 });
         let after = AGAIN_AFTER * (1 << look.looks);
         look.looks = (look.looks + 1).min(DOUBLED_MAX);
         match found {
-            PythonFound::Layout(layout) => {
+            RuntimeFound::Layout(layout) => {
                 look.again_at = None;
                 Some(layout)
             }
-            PythonFound::Nowhere | PythonFound::NotYet => {
+            RuntimeFound::Refused(why) => {
+                look.again_at = None;
+                if self.refused.len() < REFUSED_MAX && self.refused.insert(why.clone()) {
+                    tracing::info!("functions without names: {why}");
+                }
+                None
+            }
+            RuntimeFound::Nowhere | RuntimeFound::NotYet => {
                 look.again_at = Some(now + after);
                 None
             }
@@ -58,24 +97,24 @@ impl Looks {
     }
 }
 
-/// An address space, and the layout of the CPython frames that the sampler is to copy there; None:
-/// it is to copy no more.
-pub type Marking = (u32, Option<PythonLayout>);
+/// An address space, and the layout of the frames that the sampler is to copy there; None: it is to
+/// copy no more.
+pub type Marking = (u32, Option<RuntimeLayout>);
 
-/// Processes whose CPython frames the sampler copies, by number. Where there are more than it has
-/// room for, the user with the most of them loses the one that was sampled longest ago.
+/// Processes whose frames of runtimes the sampler copies, by number. Where there are more than it
+/// has room for, the user with the most of them loses the one that was sampled longest ago.
 #[derive(Default)]
 pub struct Marked {
     marks: BTreeMap<u32, Mark>,
     /// Address spaces that lost their places and have not been sampled since.
-    without: HashMap<u32, PythonLayout>,
+    without: HashMap<u32, RuntimeLayout>,
     /// Number of stacks so far, which serves as a clock.
     stacks: u64,
 }
 
 struct Mark {
     space: u32,
-    layout: PythonLayout,
+    layout: RuntimeLayout,
     payer: Payer,
     /// The value of that clock at its last stack.
     sampled: u64,
@@ -83,10 +122,10 @@ struct Mark {
 
 impl Marked {
     /// Marks an address space, which is charged to a user. Returns what the sampler is to change.
-    pub fn mark(&mut self, space: u32, layout: PythonLayout, payer: Payer) -> Vec<Marking> {
+    pub fn mark(&mut self, space: u32, layout: RuntimeLayout, payer: Payer) -> Vec<Marking> {
         let pid = space & ((1 << PID_BITS) - 1);
         let mut orders = Vec::new();
-        if self.marks.len() >= PYTHON_PROCESSES_MAX && !self.marks.contains_key(&pid) {
+        if self.marks.len() >= RUNTIME_PROCESSES_MAX && !self.marks.contains_key(&pid) {
             orders.extend(self.give_away());
         }
         let mark = Mark { space, layout, payer, sampled: self.stacks };
@@ -156,18 +195,18 @@ mod tests {
         let begin = Instant::now();
         let is_due = |looks: &Looks, ms| looks.is_due(7, begin + Duration::from_millis(ms));
         assert!(is_due(&looks, 0));
-        assert_eq!(looks.note(7, PythonFound::Nowhere, begin), None);
+        assert_eq!(looks.note(7, RuntimeFound::Nowhere, begin), None);
         assert!(!is_due(&looks, 99) && is_due(&looks, 100));
-        assert_eq!(looks.note(7, PythonFound::NotYet, begin), None);
+        assert_eq!(looks.note(7, RuntimeFound::NotYet, begin), None);
         assert!(!is_due(&looks, 199) && is_due(&looks, 200), "twice as long");
-        let layout = PythonLayout::default();
-        assert_eq!(looks.note(7, PythonFound::Layout(layout), begin), Some(layout));
+        let layout = RuntimeLayout::default();
+        assert_eq!(looks.note(7, RuntimeFound::Layout(layout), begin), Some(layout));
         assert!(!is_due(&looks, 1 << 40), "found");
     }
 
     #[test]
     fn the_mark_is_of_one_program() {
-        let (mut marked, layout) = (Marked::default(), PythonLayout::default());
+        let (mut marked, layout) = (Marked::default(), RuntimeLayout::default());
         let space = 5 << PID_BITS | 77;
         assert_eq!(marked.mark(space, layout, Payer::User(1)), [(space, Some(layout))]);
         assert_eq!(marked.unmark(77, Some(5)), None, "the same program");
@@ -178,9 +217,9 @@ mod tests {
     /// A thousand sleeping Pythons of one user took all places.
     #[test]
     fn the_user_with_the_most_gives_its_oldest_place_away() {
-        let (mut marked, layout) = (Marked::default(), PythonLayout::default());
+        let (mut marked, layout) = (Marked::default(), RuntimeLayout::default());
         let (many, one) = (Payer::User(1), Payer::User(2));
-        let all = PYTHON_PROCESSES_MAX as u32;
+        let all = RUNTIME_PROCESSES_MAX as u32;
         assert!((0..all).all(|pid| marked.mark(pid, layout, many).len() == 1));
         assert_eq!(marked.sampled(0, many), []);
         let other = 1 << 20;
