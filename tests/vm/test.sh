@@ -274,8 +274,10 @@ branches() {
 		eval "$name=$(grep '^{' /truth | awk -f /json.awk | awk -v name=".$name" '$1 == name { print $2 }')"
 	done
 	snapshots=$(of status .edges.taken) edges=$(of status .edges.edges)
-	check "snapshots give edges" "$edges edges of $snapshots snapshots, $(of status .edges.fruitful) with some" \
-		"$snapshots > 500 && $edges > 5 * $snapshots"
+	# An emulated processor has not the time to interpret all snapshots.
+	fruitful=$(of status .edges.fruitful)
+	check "snapshots give edges" "$edges edges of $fruitful snapshots, of $snapshots taken" \
+		"$fruitful > 500 && $edges > 5 * $fruitful"
 	calc sided
 	told=$(observed)
 	check "a branch that memory decides" "goes one way in $told of its executions, the program says $share" \

@@ -345,6 +345,9 @@ pub(crate) fn findings(
         judged.retain(|one| one.name != name);
         findings.push(finding(whole, of as f64, &verdict, (Some(name), None), None));
     }
+    findings.append(&mut sums.generated(whole, |(image, procedure)| {
+        judged.iter().any(|one| one.name == *image && one.procedure == *procedure)
+    }));
     let of_code = judged.iter().map(|one| of_code(one, whole)).collect();
     findings.extend(joined(of_code, whole));
     findings.sort_by(by_gain);

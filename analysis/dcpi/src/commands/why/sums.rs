@@ -22,6 +22,8 @@ pub(super) struct Sums {
     runtimes: BTreeMap<Mechanism, BTreeMap<Site, u64>>,
     /// Of each image with code: samples, and lines of 64 bytes that have 90 % of them.
     lines: Vec<(String, u64, usize)>,
+    /// Procedures of code that was generated at run time, with their samples.
+    generated: BTreeMap<Site, u64>,
     /// Samples of the procedure with the most of them, the kernel's left out.
     pub(super) largest: u64,
 }
@@ -53,6 +55,10 @@ impl Sums {
             if !is_kernel {
                 self.largest = self.largest.max(count);
             }
+            if image.record.kind == ImageKind::Jit {
+                let sum = self.generated.entry((name.clone(), procedure.to_owned())).or_default();
+                *sum = sum.saturating_add(count);
+            }
             if let Some(mechanism) = mechanism {
                 let key = (name.clone(), procedure.to_owned());
                 let of = if is_kernel { &mut self.kernel } else { &mut self.runtimes };
@@ -66,6 +72,31 @@ impl Sums {
                 hot_lines(lines.into_values().map(|count| count as f64).collect(), all as f64);
             self.lines.push((name.clone(), all, hot));
         }
+    }
+
+    /// Findings of generated code that was not judged: whose it is.
+    pub(super) fn generated(
+        &self,
+        whole: Whole,
+        is_judged: impl Fn(&Site) -> bool,
+    ) -> Vec<WhyFinding> {
+        let all = self.generated.iter().filter(|(site, _)| !is_judged(site));
+        let of = |(site, samples): (&Site, &u64)| {
+            let text = "code that was generated at run time, which is not kept: nothing tells why";
+            let evidence =
+                Evidence { kind: "code", text: text.to_owned(), value: None, unit: None };
+            let verdict = Verdict {
+                mechanism: Mechanism::Unknown,
+                probability: 0.5,
+                gain: (0.0, 0.0, 1.0),
+                at: None,
+                evidence: vec![evidence],
+                alternatives: Vec::new(),
+            };
+            let (image, procedure) = site.clone();
+            finding(whole, *samples as f64, &verdict, (Some(image), Some(procedure)), None)
+        };
+        all.map(of).collect()
     }
 
     pub(super) fn is_runtime(&self, image: &str, procedure: &str) -> bool {
