@@ -11,7 +11,7 @@ use crate::rules::{Known, Site};
 use crate::signal;
 use crate::simple::{self, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, Learnt, code_check};
 use crate::source::ReadAt;
-use crate::space::{Code, Image, Space};
+use crate::space::{Code, GeneratedFrame, Image, Space};
 use crate::stack::{Stack, Window};
 use crate::step;
 
@@ -57,6 +57,8 @@ enum How {
     /// By the registers that the kernel saved for a signal.
     Trampoline,
     FramePointer(Record, End),
+    /// By the rule that the maker of generated code has for it.
+    Told(FrameRule),
     /// Not at all.
     End(End),
 }
@@ -270,6 +272,7 @@ impl Unwinder {
             },
             How::Trampoline => FrameRule::Signal,
             How::FramePointer(record, _) => simple::of_record(record, machine),
+            How::Told(rule) => rule,
             How::End(end) => FrameRule::End(end),
         };
         let is_of_file = here.is_of_file;
@@ -306,7 +309,8 @@ impl Unwinder {
         match frame.code {
             Code::None => {}
             Code::Generated { frame_pointers } => {
-                here.how = generated(frame_pointers);
+                let told = space.generated_frame(frame.address, true);
+                here.how = told.map_or(generated(frame_pointers), |told| How::told(told.rule));
                 let begin = frame.address.saturating_sub(BEFORE_BYTES as u64);
                 here.look_at_code(|code| space.read_code(begin, code));
                 here.check = check_of(space, frame.address);
@@ -343,6 +347,7 @@ impl Unwinder {
             How::FramePointer(record, without) => {
                 step::by_frame_pointer(&registers, stack, record, without)?
             }
+            How::Told(rule) => step::by_frame_rule(rule, &registers, stack, here.is_exact)?,
             How::End(end) => return Err(end),
         };
         if caller.machine() == Machine::Aarch64 {
@@ -378,8 +383,12 @@ impl Unwinder {
         match code {
             Code::None => return Err(End::Refused),
             Code::Generated { frame_pointers } => {
-                next.how = generated(frame_pointers);
-                let call = self.generated_call(&next.frame, caller.machine(), space);
+                let told = space.generated_frame(lookup, false);
+                next.how = told.map_or(generated(frame_pointers), |told| How::told(told.rule));
+                let call = match told {
+                    Some(GeneratedFrame { follows_call: false, .. }) => Some(Call::Indirect),
+                    _ => self.generated_call(&next.frame, caller.machine(), space),
+                };
                 next.frame.proof = proof(call, here.procedure, 0, is_first)?;
                 next.check = check_of(space, lookup);
             }
@@ -432,6 +441,16 @@ impl Unwinder {
     }
 }
 
+impl How {
+    fn told(rule: FrameRule) -> Self {
+        match rule {
+            FrameRule::FramePointer => Self::FramePointer(Record::FramePointer, End::Generated),
+            FrameRule::End(end) => Self::End(end),
+            rule => Self::Told(rule),
+        }
+    }
+}
+
 impl Here {
     fn new(registers: Registers, frame: Frame, is_exact: bool) -> Self {
         Self {
@@ -450,7 +469,10 @@ impl Here {
 
     /// [`Frame::record`].
     fn record(&self) -> Option<u64> {
-        let is_kept = matches!(self.how, How::FramePointer(Record::FramePointer, _));
+        let is_kept = matches!(
+            self.how,
+            How::FramePointer(Record::FramePointer, _) | How::Told(FrameRule::KeptStackPointer(_))
+        );
         self.registers.frame_pointer().filter(|_| is_kept)
     }
 

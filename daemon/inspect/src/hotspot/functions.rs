@@ -1,0 +1,183 @@
+//! The methods of a stack's frames.
+
+use super::code_cache::{Blob, CodeCache, Kind};
+use super::methods::{self, Head, Method};
+use crate::frame_words::FrameWords;
+use crate::python::Memory;
+use crate::questions::{Language, RuntimeCode, RuntimeFunction, RuntimeRun, UnwoundStack};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Methods that are kept of all processes, each with about a kilobyte; beyond, all are forgotten
+/// and read again.
+const METHODS_MAX: usize = 16 << 10;
+/// Methods that are read anew for one question, each in about 20 us. Frames of further ones have
+/// no name.
+const READ_MAX: u32 = 4096;
+/// Methods of one answer.
+const FUNCTIONS_MAX: usize = 65_536;
+/// Pieces of code of one answer.
+const CODES_MAX: usize = 4096;
+
+/// None: there is no method, or it cannot be read.
+struct Known {
+    head: Option<Head>,
+    method: Option<Arc<Method>>,
+    /// The question in which its head was compared last.
+    checked: u64,
+}
+
+/// A method's number in the answer, and a line.
+type Frame = Option<(u32, u32)>;
+
+/// Methods of all processes.
+#[derive(Default)]
+pub struct Functions {
+    /// By address space and address.
+    known: HashMap<(u32, u64), Known>,
+    /// Questions so far.
+    now: u64,
+    /// Methods that were read anew for this question.
+    read: u32,
+    /// Frames of compiled code of the current question, by address and whether it is a call's.
+    compiled: HashMap<(u64, bool), Vec<Frame>>,
+    /// Numbers of methods in the answer.
+    numbers: HashMap<u64, u32>,
+    answer: Vec<RuntimeFunction>,
+    codes: BTreeMap<u64, RuntimeCode>,
+}
+
+impl Functions {
+    /// A new question begins.
+    pub fn begin(&mut self) {
+        self.now += 1;
+        self.read = 0;
+        self.compiled.clear();
+        self.numbers.clear();
+        self.answer.clear();
+        self.codes.clear();
+    }
+
+    /// The methods that the question's frames named.
+    pub fn take_answer(&mut self) -> Vec<RuntimeFunction> {
+        std::mem::take(&mut self.answer)
+    }
+
+    /// The code that compilers have made of these methods, as far as frames were in it.
+    pub fn take_codes(&mut self) -> Vec<RuntimeCode> {
+        std::mem::take(&mut self.codes).into_values().collect()
+    }
+
+    /// Names the frames of a stack. `words` are those of its interpreted frames; `place` is the
+    /// place in the bytecode where the innermost one is, if that is interpreted.
+    pub fn name<M: Memory>(
+        &mut self,
+        space: u32,
+        cache: &CodeCache<M>,
+        (words, place): (&[FrameWords], Option<u64>),
+        stack: &mut UnwoundStack,
+    ) {
+        let mut words = words.iter().peekable();
+        for (depth, address) in (0_u32..).zip(&stack.addresses) {
+            while words.peek().is_some_and(|words| words.depth < depth) {
+                words.next();
+            }
+            let Some(blob) = cache.at(*address) else { continue };
+            let frames = match blob.kind {
+                Kind::Interpreter => {
+                    let Some(words) = words.peek().filter(|words| words.depth == depth) else {
+                        continue;
+                    };
+                    let places = [place.filter(|_| depth == 0), words.words.get(1).copied()];
+                    let method = words.words.first().copied().unwrap_or(0);
+                    self.interpreted(space, cache, method, places)
+                }
+                Kind::Method => self.compiled(space, cache, &blob, (*address, depth > 0)),
+                _ => continue,
+            };
+            if frames.iter().any(Option::is_some) {
+                stack.runs.push(RuntimeRun { depth, frames, is_part: false });
+            }
+        }
+    }
+
+    fn interpreted<M: Memory>(
+        &mut self,
+        space: u32,
+        cache: &CodeCache<M>,
+        at: u64,
+        places: [Option<u64>; 2],
+    ) -> Vec<Frame> {
+        let Some(method) = self.get(space, at, cache) else { return Vec::new() };
+        let place = places.into_iter().flatten().find_map(|place| method.place(place));
+        let line = place.map_or(method.first_line, |place| method.line(place));
+        vec![self.number(at, &method).map(|number| (number, line))]
+    }
+
+    fn compiled<M: Memory>(
+        &mut self,
+        space: u32,
+        cache: &CodeCache<M>,
+        blob: &Blob,
+        place: (u64, bool),
+    ) -> Vec<Frame> {
+        if let Some(known) = self.compiled.get(&place) {
+            return known.clone();
+        }
+        let mut frames = Vec::new();
+        if let Some(method) = self.get(space, blob.method, cache)
+            && let Some(number) = self.number(blob.method, &method)
+        {
+            frames.push(Some((number, method.first_line)));
+            if self.codes.len() < CODES_MAX {
+                let size = u32::try_from(blob.end - blob.code).unwrap_or(0);
+                let code = RuntimeCode { start: blob.code, size, function: number };
+                self.codes.insert(blob.code, code);
+            }
+        }
+        self.compiled.insert(place, frames.clone());
+        frames
+    }
+
+    fn number(&mut self, at: u64, method: &Method) -> Option<u32> {
+        if let Some(number) = self.numbers.get(&at) {
+            return Some(*number);
+        }
+        let number = u32::try_from(self.answer.len()).ok()?;
+        (self.answer.len() < FUNCTIONS_MAX).then_some(())?;
+        self.answer.push(RuntimeFunction {
+            language: Language::Java,
+            file: method.file.clone(),
+            name: method.name.clone(),
+            first_line: method.first_line,
+        });
+        self.numbers.insert(at, number);
+        Some(number)
+    }
+
+    /// The method at an address.
+    fn get<M: Memory>(&mut self, space: u32, at: u64, cache: &CodeCache<M>) -> Option<Arc<Method>> {
+        let (key, now) = ((space, at), self.now);
+        if let Some(known) = self.known.get(&key).filter(|known| known.checked == now) {
+            return known.method.clone();
+        }
+        let head = methods::head(at, &cache.layout, &cache.memory);
+        if let Some(known) = self.known.get_mut(&key)
+            && known.head == head
+        {
+            known.checked = now;
+            return known.method.clone();
+        }
+        if self.read >= READ_MAX {
+            return None;
+        }
+        self.read += 1;
+        let read = head.and_then(|head| methods::read(head, &cache.layout, &cache.memory));
+        let method = read.map(Arc::new);
+        if self.known.len() >= METHODS_MAX {
+            self.known.clear();
+        }
+        self.known.insert(key, Known { head, method: method.clone(), checked: now });
+        method
+    }
+}
