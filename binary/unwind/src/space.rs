@@ -58,4 +58,12 @@ pub trait Space {
         let _ = (address, is_exact);
         None
     }
+
+    /// The rules of a block of generated code that begins there, of
+    /// [`BLOCK_BYTES`](crate::BLOCK_BYTES), each with the byte from which on it holds. None where
+    /// they are not known of the whole block.
+    fn generated_block(&self, begin: u64) -> Option<Vec<(u16, FrameRule)>> {
+        let _ = begin;
+        None
+    }
 }

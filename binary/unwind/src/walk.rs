@@ -9,7 +9,9 @@ use crate::registers::{Machine, Registers};
 use crate::rule::Saved;
 use crate::rules::{Known, Site};
 use crate::signal;
-use crate::simple::{self, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, Learnt, code_check};
+use crate::simple::{
+    self, BLOCK_BYTES, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, Learnt, code_check,
+};
 use crate::source::ReadAt;
 use crate::space::{Code, GeneratedFrame, Image, Space};
 use crate::stack::{Stack, Window};
@@ -210,7 +212,7 @@ impl Unwinder {
     ) -> End {
         loop {
             frames.push(Frame { record: here.record(), ..here.frame });
-            self.learn(&here, &mut work);
+            self.learn(&here, space, &mut work);
             let caller = match self.leave(&here, stack) {
                 Ok(caller) => caller,
                 // A failure due to the work limit says nothing about the table.
@@ -253,7 +255,7 @@ impl Unwinder {
     }
 
     /// Notes the rule of a frame for [`Self::learnt`].
-    fn learn(&mut self, here: &Here, work: &mut Work) {
+    fn learn(&mut self, here: &Here, space: &dyn Space, work: &mut Work) {
         let Some(check) = here.check else { return };
         let (frame, machine) = (here.frame, here.registers.machine());
         if machine == Machine::X86 {
@@ -287,6 +289,12 @@ impl Unwinder {
                 is_covered |= learnt.says(address, rule);
                 self.learnt.push(learnt);
             }
+        }
+        if let Code::Generated { .. } = frame.code
+            && let Some(block) = learnt_block(space, address)
+        {
+            is_covered = block.says(address, rule);
+            self.learnt.push(block);
         }
         // A call that the sampler has missed again may be in code that it cannot read, where it
         // does not believe rules of blocks.
@@ -510,6 +518,19 @@ fn check_of(space: &dyn Space, address: u64) -> Option<u16> {
     let mut code = [0; CHECKED_BYTES];
     let read = space.read_code(address.checked_sub(CHECKED_BEFORE)?, &mut code);
     (read == code.len()).then(|| code_check(&code))
+}
+
+/// The rules of the block of generated code around an address.
+fn learnt_block(space: &dyn Space, address: u64) -> Option<Learnt> {
+    let begin = address & !(BLOCK_BYTES - 1);
+    let mut rows = simple::fewer(space.generated_block(begin)?).into_iter();
+    let (_, rule) = rows.next()?;
+    let mut code = [0; CHECKED_BYTES];
+    let read = space.read_code(begin, &mut code);
+    let then = rows.filter_map(|(from, rule)| Some((u8::try_from(from).ok()?, rule))).collect();
+    let (extent, check) = (Extent::Block, code_check(&code));
+    let learnt = Learnt { address: begin, extent, rule, then, check, is_of_file: false };
+    (read == code.len()).then_some(learnt)
 }
 
 /// How to go on from code made at run time.

@@ -21,7 +21,9 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use unwind::{Code, End, Frame, GeneratedFrame, Image, ReadAt, Registers, Space, Unwinder, Window};
+use unwind::{
+    Code, End, Frame, FrameRule, GeneratedFrame, Image, ReadAt, Registers, Space, Unwinder, Window,
+};
 
 /// Most files that are known, each an open file once a walk came through it. With fewer, files of a
 /// busy host are opened and their tables read again.
@@ -183,6 +185,10 @@ impl Space for Mapped {
 
     fn generated_frame(&self, address: u64, is_exact: bool) -> Option<GeneratedFrame> {
         self.hotspot.as_ref()?.frame_at(address, is_exact)
+    }
+
+    fn generated_block(&self, begin: u64) -> Option<Vec<(u16, FrameRule)>> {
+        self.hotspot.as_ref()?.block(begin)
     }
 }
 

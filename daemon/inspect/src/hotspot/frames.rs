@@ -9,7 +9,7 @@ use super::code_cache::{Blob, CodeCache, Kind};
 use super::interpreter::Codelets;
 use super::layouts::SENDER_AT;
 use crate::python::Memory;
-use unwind::{Base, End, FrameRule, GeneratedFrame};
+use unwind::{BLOCK_BYTES, Base, End, FrameRule, GeneratedFrame};
 
 /// Bytes of code before the next instruction that are looked at.
 const BEFORE: u64 = 16;
@@ -66,6 +66,66 @@ fn code_at<M: Memory>(cache: &CodeCache<M>, address: u64) -> Option<[u8; CODE_BY
     (read == code.len()).then_some(code)
 }
 
+/// mov %r10, distance(%r15)
+fn is_answer(code: &[u8]) -> bool {
+    code.starts_with(&[0x4d, 0x89, 0x97])
+}
+
+/// The rules of a block of compiled code: that of its body, except where the frame is made or
+/// removed. What ends a frame there is `pop %rbp` behind `add number, %rsp`, or `leave`.
+pub fn block<M: Memory>(cache: &CodeCache<M>, begin: u64) -> Option<Vec<(u16, FrameRule)>> {
+    let blob = cache.at(begin).filter(|blob| blob.kind == Kind::Method)?;
+    let (complete, end) = (blob.complete?, begin.checked_add(BLOCK_BYTES)?);
+    if begin < complete || end > blob.end {
+        return None;
+    }
+    let mut code = [0; BLOCK_BYTES as usize + CODE_BYTES];
+    let first = begin.checked_sub(BEFORE)?;
+    let read = cache.memory.read(first, &mut code);
+    if read != code.len() {
+        return None;
+    }
+    let body = row(blob.frame_bytes, true);
+    let mut rows = vec![(0, body)];
+    let mut others = 0;
+    for at in 0..BLOCK_BYTES as usize {
+        let (before, next) = code.get(at..at + CODE_BYTES)?.split_at(BEFORE as usize);
+        if ends_frame(before, next) {
+            if at > others || others == 0 {
+                rows.push((at as u16, FrameRule::Other));
+            }
+            others = at + EPILOGUE_BYTES;
+        }
+        if at == others && others > 0 {
+            rows.push((at as u16, body));
+        }
+    }
+    rows.dedup_by_key(|(at, _)| *at);
+    // An end before the block may reach into it.
+    let reaches = (1..EPILOGUE_BYTES.min(BEFORE as usize - 8)).any(|back| {
+        code.get(BEFORE as usize - back..).is_some_and(|code| code.first() == Some(&POP))
+    });
+    (!reaches).then_some(rows)
+}
+
+/// Bytes from where a frame ends on in which the code may have none, at most: pop, a question of 13
+/// bytes, ret.
+const EPILOGUE_BYTES: usize = 32;
+
+/// Whether the frame ends with the next instruction.
+fn ends_frame(before: &[u8], next: &[u8]) -> bool {
+    let behind = |len: usize| before.len().checked_sub(len).and_then(|at| before.get(at..));
+    match *next {
+        [POP, ..] => {
+            matches!(behind(4), Some([0x48, 0x83, 0xc4, _]))
+                || matches!(behind(7), Some([0x48, 0x81, 0xc4, ..]))
+        }
+        [0xc9, 0xc3, ..] => true,
+        [0x4d, 0x89, 0x97, _, _, _, _, 0xe9, ..] => true,
+        _ => false,
+    }
+}
+
 fn compiled<M: Memory>(cache: &CodeCache<M>, blob: &Blob, address: u64) -> FrameRule {
     let Some(code) = code_at(cache, address) else { return FrameRule::End(End::Generated) };
     let (before, next) = code.split_at(BEFORE as usize);
@@ -100,6 +160,12 @@ fn epilogue(before: &[u8], next: &[u8]) -> Option<FrameRule> {
         [0x41, 0x85, 0x02, ..] => returns(3) && (popped(5) || popped(8)),
         // test %eax, distance(%rip): JDK 8
         [0x85, 0x05, ..] => popped(1) && returns(6),
+        // Where the question is answered, at the end of the code: mov place, %r10;
+        // mov %r10, distance(%r15); jmp
+        [0x49, 0xba, _, _, _, _, _, _, _, _, 0x4d, 0x89, 0x97, ..] => true,
+        [0x4c, 0x8d, 0x15, _, _, _, _, 0x4d, 0x89, 0x97, ..] => true,
+        [0x4d, 0x89, 0x97, _, _, _, _, 0xe9, ..] => true,
+        [0xe9, ..] => before.get(before.len().wrapping_sub(7)..).is_some_and(is_answer),
         _ => false,
     };
     without_frame.then(|| row(8, false))

@@ -2,6 +2,7 @@
 
 use super::code_cache::{Blob, CodeCache, Kind};
 use super::methods::{self, Head, Method};
+use super::scopes;
 use crate::frame_words::FrameWords;
 use crate::python::Memory;
 use crate::questions::{Language, RuntimeCode, RuntimeFunction, RuntimeRun, UnwoundStack};
@@ -124,11 +125,30 @@ impl Functions {
         if let Some(known) = self.compiled.get(&place) {
             return known.clone();
         }
+        let (address, is_call) = place;
+        let active = match is_call {
+            true => scopes::at_call(cache, blob, address.wrapping_add(1)),
+            false => scopes::around(cache, blob, address),
+        };
         let mut frames = Vec::new();
+        let (outermost, inlined) = match active.as_deref().and_then(|active| active.split_last()) {
+            Some((outermost, inlined)) if outermost.method == blob.method => {
+                (Some(outermost), inlined)
+            }
+            _ => (None, &[][..]),
+        };
+        for active in inlined {
+            let method = self.get(space, active.method, cache);
+            let number = method.as_ref().and_then(|method| self.number(active.method, method));
+            let line = |method: Arc<Method>| method.line(active.place.max(0).cast_unsigned());
+            frames.push(number.zip(method.map(line)));
+        }
         if let Some(method) = self.get(space, blob.method, cache)
             && let Some(number) = self.number(blob.method, &method)
         {
-            frames.push(Some((number, method.first_line)));
+            let place = outermost.map(|active| active.place.max(0).cast_unsigned());
+            let line = place.map_or(method.first_line, |place| method.line(place));
+            frames.push(Some((number, line)));
             if self.codes.len() < CODES_MAX {
                 let size = u32::try_from(blob.end - blob.code).unwrap_or(0);
                 let code = RuntimeCode { start: blob.code, size, function: number };

@@ -114,6 +114,37 @@ pub struct Interpreter {
     pub bytecode_at: i16,
 }
 
+/// Where a method's code has the tables of inlined methods: places, their descriptions, methods.
+#[derive(Clone, Copy, Debug)]
+pub enum Scopes {
+    /// At distances from the blob; the descriptions before JDK 23 at an address, before JDK 9 at a
+    /// distance.
+    InBlob {
+        /// First place.
+        places: u64,
+        /// Behind the last one.
+        places_end: u64,
+        /// Descriptions.
+        descriptions: CodeAt,
+        /// Methods.
+        methods: u64,
+    },
+    /// In memory of their own, since JDK 23: the first two at distances from `data`, and methods
+    /// behind the relocations in `mutable`.
+    Apart {
+        /// Address of what does not change.
+        data: u64,
+        /// Distance of the first place.
+        places: u64,
+        /// Distance of the descriptions, which follow.
+        descriptions: u64,
+        /// Address of what may change.
+        mutable: u64,
+        /// Bytes of relocations there.
+        relocation: u64,
+    },
+}
+
 /// From the frame pointer of an interpreted frame to the method (frame_x86.hpp, JDK 8 to 25).
 pub const METHOD_AT: i16 = -24;
 /// To the caller's stack pointer.
@@ -130,6 +161,8 @@ pub struct Layout {
     pub method: Method,
     /// The interpreter.
     pub interpreter: Interpreter,
+    /// Inlined methods.
+    pub scopes: Scopes,
 }
 
 impl Layout {
@@ -194,7 +227,34 @@ impl Layout {
             // A slot for the class's mirror came with JDK 9, as the list of heaps did.
             bytecode_at: if has_one_heap { -56 } else { -64 },
         };
-        Ok(Self { cache, blob: Self::blob(tables)?, method, interpreter })
+        let (blob, scopes) = (Self::blob(tables)?, Self::scopes(tables)?);
+        Ok(Self { cache, blob, method, interpreter, scopes })
+    }
+
+    fn scopes(tables: &Tables) -> Result<Scopes, String> {
+        let field = |names: &[&str]| {
+            tables.field(names).ok_or_else(|| names.first().copied().unwrap_or("").to_owned())
+        };
+        let places = field(&["nmethod::_scopes_pcs_offset"])?;
+        if let Some(data) = tables.field(&["nmethod::_immutable_data"]) {
+            return Ok(Scopes::Apart {
+                data,
+                places,
+                descriptions: field(&["nmethod::_scopes_data_offset"])?,
+                mutable: field(&["CodeBlob::_mutable_data"])?,
+                relocation: field(&["CodeBlob::_relocation_size"])?,
+            });
+        }
+        let descriptions = match tables.field(&["CompiledMethod::_scopes_data_begin"]) {
+            Some(at) => CodeAt::Address(at),
+            None => CodeAt::Offset(field(&["nmethod::_scopes_data_offset"])?),
+        };
+        Ok(Scopes::InBlob {
+            places,
+            places_end: field(&["nmethod::_dependencies_offset"])?,
+            descriptions,
+            methods: field(&["nmethod::_metadata_offset"])?,
+        })
     }
 
     /// The layout with the addresses of the file: those of a process with this bias less that.

@@ -11,6 +11,7 @@
 //!    (`stack_walks`) asks that of each frame, and the sampler learns it as it learns all rules, so
 //!    that whole stacks are walked in the kernel.
 //! 4. `methods`: names, source files and lines, with `numbers`, as the VM compresses them. Compiled
+//!    code belongs to a method, and `scopes` has those that are inlined at a call. An interpreted
 //!    frame has its method and its place in the bytecode in two words, which the sampler's walk
 //!    copies (`ebpf/src/runtime_frames.h`).
 //!
@@ -46,6 +47,7 @@ pub mod layouts;
 pub mod methods;
 pub mod numbers;
 pub mod program;
+pub mod scopes;
 pub mod tables;
 
 use crate::frame_words::FrameWords;
@@ -61,7 +63,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
-use unwind::GeneratedFrame;
+use unwind::{FrameRule, GeneratedFrame};
 
 pub use program::may_be_hotspot;
 
@@ -95,6 +97,11 @@ impl Process {
     /// How the frame at an address is kept.
     pub fn frame_at(&self, address: u64, is_exact: bool) -> Option<GeneratedFrame> {
         frames::frame_at(&self.cache, self.codelets.as_deref(), address, is_exact)
+    }
+
+    /// The rules of a block of compiled code.
+    pub fn block(&self, begin: u64) -> Option<Vec<(u16, FrameRule)>> {
+        frames::block(&self.cache, begin)
     }
 
     /// The words of an interpreted frame that tell its method and its place.
