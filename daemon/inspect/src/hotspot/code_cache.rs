@@ -50,6 +50,8 @@ pub struct Blob {
     pub complete: Option<u64>,
     /// Of a method's code: the method.
     pub method: u64,
+    /// Where its name is.
+    pub name: u64,
 }
 
 /// A heap of code.
@@ -98,6 +100,12 @@ impl<M: Memory> CodeCache<M> {
         let blob = self.read(start).filter(|blob| address < blob.end)?;
         self.blobs.borrow_mut().insert(start, blob);
         Some(blob)
+    }
+
+    /// The name of code that is no method's.
+    pub fn name(&self, blob: &Blob) -> Option<String> {
+        let name = c_string::<NAME_MAX>(&self.memory, blob.name)?;
+        (!name.is_empty() && !name.contains(char::is_control)).then_some(name)
     }
 
     /// Where the blob begins that an address is in: each segment has the number of segments back
@@ -157,7 +165,8 @@ impl<M: Memory> CodeCache<M> {
         let complete = u64::try_from(complete).ok().and_then(|at| code.checked_add(at));
         let complete = complete.filter(|at| *at > code && *at < end);
         let method = if kind == Kind::Method { long(layout.method)? } else { 0 };
-        Some(Blob { start, end, code, kind, frame_bytes, complete, method })
+        let name = long(layout.name)?;
+        Some(Blob { start, end, code, kind, frame_bytes, complete, method, name })
     }
 
     /// The kind of blobs with the name at an address. The names are the same in JDK 8 to 25

@@ -84,6 +84,9 @@ impl Functions {
                 words.next();
             }
             let Some(blob) = cache.at(*address) else { continue };
+            if blob.kind != Kind::Method {
+                self.own_code(cache, &blob);
+            }
             let frames = match blob.kind {
                 Kind::Interpreter => {
                     let Some(words) = words.peek().filter(|words| words.depth == depth) else {
@@ -99,6 +102,33 @@ impl Functions {
             if frames.iter().any(Option::is_some) {
                 stack.runs.push(RuntimeRun { depth, frames, is_part: false });
             }
+        }
+    }
+
+    /// Tells the name of code of the VM's own.
+    fn own_code<M: Memory>(&mut self, cache: &CodeCache<M>, blob: &Blob) {
+        if self.codes.contains_key(&blob.code) || self.numbers.contains_key(&blob.start) {
+            return;
+        }
+        let name = cache.name(blob).map(|name| format!("{name} (HotSpot)"));
+        let name = name.unwrap_or_default();
+        let is_named = !name.is_empty() && self.answer.len() < FUNCTIONS_MAX;
+        if let (true, Ok(number)) = (is_named, u32::try_from(self.answer.len())) {
+            self.answer.push(RuntimeFunction {
+                language: Language::Java,
+                name,
+                ..Default::default()
+            });
+            self.numbers.insert(blob.start, number);
+            self.code(blob, number);
+        }
+    }
+
+    /// Tells the function of a piece of code.
+    fn code(&mut self, blob: &Blob, function: u32) {
+        if self.codes.len() < CODES_MAX {
+            let size = u32::try_from(blob.end - blob.code).unwrap_or(0);
+            self.codes.insert(blob.code, RuntimeCode { start: blob.code, size, function });
         }
     }
 
@@ -149,11 +179,7 @@ impl Functions {
             let place = outermost.map(|active| active.place.max(0).cast_unsigned());
             let line = place.map_or(method.first_line, |place| method.line(place));
             frames.push(Some((number, line)));
-            if self.codes.len() < CODES_MAX {
-                let size = u32::try_from(blob.end - blob.code).unwrap_or(0);
-                let code = RuntimeCode { start: blob.code, size, function: number };
-                self.codes.insert(blob.code, code);
-            }
+            self.code(blob, number);
         }
         self.compiled.insert(place, frames.clone());
         frames

@@ -37,7 +37,11 @@ impl NamedCode {
             let RuntimeFunction { name, file, first_line, .. } =
                 functions.get(code.function as usize)?;
             let file = file.rsplit('/').next().unwrap_or(file);
-            let name = format!("{name} {file}:{first_line}");
+            // Code of a runtime's own has no file.
+            let name = match file {
+                "" => name.clone(),
+                file => format!("{name} {file}:{first_line}"),
+            };
             Some(Self { space, piece: (code.start, code.size), name })
         };
         codes.iter().filter_map(named).collect()
