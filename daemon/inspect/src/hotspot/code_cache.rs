@@ -3,14 +3,15 @@
 use super::layouts::{CodeAt, Layout};
 use super::tables::c_string;
 use crate::python::Memory;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Most heaps of a code cache. JDK 9 to 25 have 1 to 3.
 const HEAPS_MAX: u32 = 8;
-/// Most steps back to the begin of a blob: each is 254 segments, of 128 bytes at least.
-const STEPS_MAX: usize = 4096;
+/// Most steps back to the begins of blobs for one question, about 50 ms of work: each is 254
+/// segments, of 64 bytes at least, so a blob takes 100 at most.
+const STEPS_MAX: usize = 1 << 16;
 /// Most words of a frame, as a rule can say it.
 const FRAME_WORDS_MAX: i32 = 1 << 18;
 /// Longest name of a blob, in bytes.
@@ -72,6 +73,8 @@ pub struct CodeCache<M> {
     /// Difference between the process's addresses and those in the layout.
     pub bias: u64,
     heaps: Vec<Heap>,
+    /// The rest of [`STEPS_MAX`].
+    steps_left: Cell<usize>,
     /// Blobs that were met, by their begins.
     blobs: RefCell<BTreeMap<u64, Blob>>,
     /// Kinds by the addresses of names.
@@ -82,7 +85,8 @@ impl<M: Memory> CodeCache<M> {
     /// The code cache of a process. It has no code before the VM has made its heaps.
     pub fn new(memory: M, layout: Arc<Layout>, bias: u64) -> Self {
         let heaps = heaps(&memory, &layout, bias).unwrap_or_default();
-        Self { memory, layout, bias, heaps, blobs: RefCell::default(), kinds: RefCell::default() }
+        let (blobs, kinds) = (RefCell::default(), RefCell::default());
+        Self { memory, layout, bias, heaps, steps_left: Cell::new(STEPS_MAX), blobs, kinds }
     }
 
     /// Whether the VM has begun.
@@ -114,7 +118,9 @@ impl<M: Memory> CodeCache<M> {
     fn start(&self, address: u64) -> Option<u64> {
         let heap = self.heaps.iter().find(|heap| (heap.low..heap.high).contains(&address))?;
         let mut segment = (address - heap.low) >> heap.log;
-        for _ in 0..STEPS_MAX {
+        loop {
+            let left = self.steps_left.get().checked_sub(1)?;
+            self.steps_left.set(left);
             let mut back = [0];
             let read = self.memory.read(heap.segments.wrapping_add(segment), &mut back);
             match back {
@@ -130,7 +136,6 @@ impl<M: Memory> CodeCache<M> {
                 [back] => segment = segment.checked_sub(back.into())?,
             }
         }
-        None
     }
 
     fn read(&self, start: u64) -> Option<Blob> {

@@ -24,8 +24,8 @@ const RETURNS: [u8; 2] = [0xc3, 0xc2];
 const PUSH: u8 = 0x55;
 const POP: u8 = 0x5d;
 
-/// The frame has `bytes` between the stack pointer and the CFA, and the caller's frame pointer below
-/// the return address where that is so.
+/// The rule of a frame with `bytes` between the stack pointer and the CFA. The caller's frame
+/// pointer is below the return address, or in its register still.
 fn row(bytes: u32, has_frame_pointer: bool) -> FrameRule {
     FrameRule::Row {
         base: Base::StackPointer,

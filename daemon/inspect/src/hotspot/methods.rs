@@ -39,6 +39,11 @@ impl Method {
         last.map_or(self.first_line, |(_, line)| u32::from(*line))
     }
 
+    /// Bytes of memory that its name and lines take.
+    pub fn bytes(&self) -> usize {
+        self.name.len() + self.file.len() + 4 * self.lines.len()
+    }
+
     /// The place in the bytecode of an address.
     pub fn place(&self, address: u64) -> Option<u32> {
         let (begin, bytes) = self.bytecode;

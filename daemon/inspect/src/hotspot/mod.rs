@@ -41,23 +41,26 @@
 
 pub mod code_cache;
 pub mod frames;
-pub mod functions;
 pub mod interpreter;
 pub mod layouts;
+pub mod method_frames;
 pub mod methods;
 pub mod numbers;
 pub mod program;
 pub mod scopes;
 pub mod tables;
 
+#[cfg(test)]
+mod tests;
+
 use crate::frame_words::FrameWords;
 use crate::python::LiveMemory;
 use crate::questions::{FileAt, RuntimeCode, RuntimeFunction, Unwind, UnwoundStack};
 use abi::FrameLayout;
 use code_cache::CodeCache;
-use functions::Functions;
 use interpreter::Codelets;
 use layouts::{Layout, METHOD_AT};
+use method_frames::MethodFrames;
 use program::Program;
 use std::collections::HashMap;
 use std::fs::File;
@@ -78,7 +81,7 @@ pub struct HotSpots {
     /// None: the file is no HotSpot.
     files: HashMap<kernel::MappedFileId, Option<Known>>,
     codelets: HashMap<u32, Arc<Codelets>>,
-    functions: Functions,
+    functions: MethodFrames,
 }
 
 struct Known {

@@ -70,7 +70,6 @@ impl Tables {
     }
 
     /// Tables with these fields, sizes and constants.
-    #[cfg(test)]
     pub fn of(fields: &[(&str, u64)], sizes: &[(&str, u64)], constants: &[(&str, i32)]) -> Self {
         let name = |name: &&str| (*name).to_owned();
         Self {

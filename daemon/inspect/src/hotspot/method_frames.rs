@@ -9,12 +9,17 @@ use crate::questions::{Language, RuntimeCode, RuntimeFunction, RuntimeRun, Unwou
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Methods that are kept of all processes, each with about a kilobyte; beyond, all are forgotten
-/// and read again.
-const METHODS_MAX: usize = 16 << 10;
-/// Methods that are read anew for one question, each in about 20 us. Frames of further ones have
-/// no name.
-const READ_MAX: u32 = 4096;
+/// Bytes of names and lines that are kept of all processes; beyond, all are forgotten and read
+/// again.
+const KEPT_BYTES_MAX: usize = 16 << 20;
+/// Bytes of an entry of the table of methods, about; more than that of one that cannot be read.
+const KEPT_BYTES_EACH: usize = 512;
+/// Bytes of methods that are read anew for one question, about 20 ms of work. Frames of further
+/// ones have no name.
+const WORK_BYTES_MAX: usize = 2 << 20;
+/// Places in compiled code whose inlined methods are looked up for one question, each in some
+/// 20 us. Frames at further ones have the method of the code alone.
+const PLACES_MAX: usize = 4096;
 /// Methods of one answer.
 const FUNCTIONS_MAX: usize = 65_536;
 /// Pieces of code of one answer.
@@ -33,13 +38,14 @@ type Frame = Option<(u32, u32)>;
 
 /// Methods of all processes.
 #[derive(Default)]
-pub struct Functions {
+pub struct MethodFrames {
     /// By address space and address.
     known: HashMap<(u32, u64), Known>,
     /// Questions so far.
     now: u64,
-    /// Methods that were read anew for this question.
-    read: u32,
+    /// The rest of [`WORK_BYTES_MAX`].
+    work_left: usize,
+    kept_bytes: usize,
     /// Frames of compiled code of the current question, by address and whether it is a call's.
     compiled: HashMap<(u64, bool), Vec<Frame>>,
     /// Numbers of methods in the answer.
@@ -48,11 +54,11 @@ pub struct Functions {
     codes: BTreeMap<u64, RuntimeCode>,
 }
 
-impl Functions {
+impl MethodFrames {
     /// A new question begins.
     pub fn begin(&mut self) {
         self.now += 1;
-        self.read = 0;
+        self.work_left = WORK_BYTES_MAX;
         self.compiled.clear();
         self.numbers.clear();
         self.answer.clear();
@@ -157,6 +163,7 @@ impl Functions {
         }
         let (address, is_call) = place;
         let active = match is_call {
+            _ if self.compiled.len() >= PLACES_MAX => None,
             true => scopes::at_call(cache, blob, address.wrapping_add(1)),
             false => scopes::around(cache, blob, address),
         };
@@ -214,15 +221,18 @@ impl Functions {
             known.checked = now;
             return known.method.clone();
         }
-        if self.read >= READ_MAX {
+        if self.work_left == 0 {
             return None;
         }
-        self.read += 1;
         let read = head.and_then(|head| methods::read(head, &cache.layout, &cache.memory));
         let method = read.map(Arc::new);
-        if self.known.len() >= METHODS_MAX {
+        let bytes = KEPT_BYTES_EACH + method.as_ref().map_or(0, |method| method.bytes());
+        self.work_left = self.work_left.saturating_sub(bytes);
+        if self.kept_bytes > KEPT_BYTES_MAX {
             self.known.clear();
+            self.kept_bytes = 0;
         }
+        self.kept_bytes += bytes;
         self.known.insert(key, Known { head, method: method.clone(), checked: now });
         method
     }
