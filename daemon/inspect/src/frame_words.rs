@@ -7,7 +7,7 @@ use unwind::Frame;
 /// Words of a frame in a walked stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameWords {
-    /// The frame's place in [`UnwoundStack::addresses`].
+    /// The frame's place in [`crate::questions::UnwoundStack::addresses`].
     pub depth: u32,
     /// As [`FrameLayout::words`] names them.
     pub words: [u64; RUNTIME_WORDS],
@@ -66,4 +66,66 @@ impl FrameWords {
 fn fill(words: &mut [u64], bytes: &[u8]) {
     let all = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     words.iter_mut().zip(all).for_each(|(to, word)| *to = word);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::python::tests::Bytes;
+    use unwind::{Code, Proof};
+
+    /// As of V8 11.3: the context at -8, the closure at -16, bytecode and offset at -32 and -40; in
+    /// the closure the shared part at 24, the code at 48.
+    const LAYOUT: FrameLayout = FrameLayout {
+        block_at: -40,
+        block_bytes: 40,
+        object_at: 23,
+        object_bytes: 32,
+        object: 3,
+        tag: 4,
+        tag_mask: 3,
+        tag_bits: 1,
+        words: [8, 11, 1, 0],
+    };
+
+    fn frame(record: u64, stack_pointer: u64) -> Frame {
+        Frame {
+            address: 0,
+            lookup: 0,
+            code: Code::None,
+            stack_pointer: Some(stack_pointer),
+            record: Some(record),
+            proof: Proof::Unchecked,
+        }
+    }
+
+    #[test]
+    fn words_are_those_of_the_frame_and_of_its_object() {
+        let words: [u64; 8] = [0, 7, 8, 9, 0x5001, 0x101, 0xdead, 0xbeef];
+        let copy: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        let memory = Bytes::default();
+        memory.put_words(0x5000, &[(24, 1), (32, 2), (40, 3), (48, 4)]);
+        let begin = 0x7000;
+        let record = begin + 48;
+        let read = |frame: &Frame, layout: &FrameLayout| {
+            FrameWords::read(2, frame, layout, (begin, &copy), &memory).map(|found| found.words)
+        };
+        let is = Some([1, 4, 8, 7]);
+        assert_eq!(read(&frame(record, begin), &LAYOUT), is);
+        assert_eq!(read(&frame(record, record - 16), &LAYOUT), is);
+        assert_eq!(read(&frame(record, record - 8), &LAYOUT), None, "it is being built");
+        assert_eq!(read(&frame(record - 16, begin), &LAYOUT), None, "before the copy");
+        assert_eq!(read(&frame(record + 24, begin), &LAYOUT), None, "behind it");
+        assert_eq!(read(&Frame { record: None, ..frame(record, begin) }, &LAYOUT), None);
+        let other = FrameLayout { tag_bits: 0, ..LAYOUT };
+        assert_eq!(read(&frame(record, begin), &other), None, "of another kind");
+        let larger = FrameLayout { object_bytes: 40, ..LAYOUT };
+        assert_eq!(read(&frame(record, begin), &larger), None, "an object that is gone");
+        let wrong = FrameLayout { block_bytes: 400, object: 200, words: [99; 4], ..LAYOUT };
+        assert_eq!(read(&frame(record, begin), &wrong), None);
+        let plain = FrameLayout { object_bytes: 0, words: [0, 1, 2, 4], ..LAYOUT };
+        let found = FrameWords::read(2, &frame(record, begin), &plain, (begin, &copy), &memory);
+        let told = FrameWords { depth: 2, words: [7, 8, 9, 0x101], is_late: false };
+        assert_eq!(found, Some(told));
+    }
 }

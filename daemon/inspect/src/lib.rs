@@ -16,8 +16,8 @@
 //! with [`open_mapped`] (the very file that a process has mapped), [`file_facts`] (one state of a
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
 //! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers
-//! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`runtimes`] with
-//! [`python`], [`v8`] and [`hotspot`] (functions that interpreters and compilers run).
+//! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`runtimes`]
+//! with [`python`], [`v8`] and [`hotspot`] (functions that interpreters and compilers run).
 
 #![forbid(unsafe_code)]
 

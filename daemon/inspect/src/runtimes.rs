@@ -146,7 +146,10 @@ impl Runtimes {
         }
         let (words, stacks) = (&notes.words, &mut unwound.stacks);
         (unwound.functions, unwound.codes) = match &kept {
-            Kept::V8(layout, memory) => self.v8s.name(asked.space, (layout, memory), words, stacks),
+            Kept::V8(layout, memory) => {
+                let process = (asked.pid, asked.space);
+                self.v8s.name(process, (layout, memory), words, stacks)
+            }
             Kept::HotSpot(process, _) => self.hotspots.name(asked, process, words, stacks),
         };
     }

@@ -3,8 +3,8 @@
 //!
 //! Writer: the eBPF program, on every counter overflow, in the memory of the CPU it runs on.
 //! Reader: the daemon, through `mmap` of the same maps, one half at a time. Every structure here
-//! has its twin of the same name in `ebpf/src/abi.h`, `runtime_abi.h` or `snapshot_abi.h`; sizes and
-//! offsets are asserted on both sides, so a change made on one side alone does not compile.
+//! has its twin of the same name in `ebpf/src/abi.h`, `runtime_abi.h` or `snapshot_abi.h`; sizes
+//! and offsets are asserted on both sides, so a change made on one side alone does not compile.
 //!
 //! [`notice`] has the bytes that the loader hook sends to the daemon.
 //!

@@ -8,8 +8,8 @@
 use crate::memory_directory;
 use blockcount::area::reader::Counted;
 use blockcount::area::{
-    self, BLOCKS, CALLS, COUNTERS_IN_SLOT, EVENTS, HEADER, LENGTHS, MAPPINGS, NOTES, SLOTS, STRINGS,
-    Table,
+    self, BLOCKS, CALLS, COUNTERS_IN_SLOT, EVENTS, HEADER, LENGTHS, MAPPINGS, NOTES, SLOTS,
+    STRINGS, Table,
 };
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

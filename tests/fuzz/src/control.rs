@@ -1,11 +1,11 @@
 //! The control socket, as dcpid reads requests and as clients read replies; the loader's notices.
 
 use crate::{choice, memory_directory};
-use pipeline::status_text;
 use address_spaces::jit::Jit;
 use address_spaces::loader_notices::Notices;
 use address_spaces::mappings::Mappings;
 use address_spaces::system::System;
+use pipeline::status_text;
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};

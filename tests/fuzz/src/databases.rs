@@ -17,10 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 /// Databases of this repository: with code, and with generated code.
-const DATABASES: [&str; 2] = [
-    "docs/example/db",
-    "daemon/dcpid/tests/recordings/node-jit.db",
-];
+const DATABASES: [&str; 2] = ["docs/example/db", "daemon/dcpid/tests/recordings/node-jit.db"];
 /// Files of one database that may be changed.
 const FILES_MAX: usize = 60;
 

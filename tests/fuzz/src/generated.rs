@@ -1,10 +1,10 @@
 //! The files of just-in-time compilers.
 
 use crate::{choice, memory_file};
+use image::jit::CodeMap;
 use inspect::file_facts::FileFacts;
 use inspect::jit::code_events::{CodeEvent, apply};
 use inspect::jit::files::{DumpReader, MapReader};
-use image::jit::CodeMap;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 

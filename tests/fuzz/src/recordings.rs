@@ -2,10 +2,10 @@
 
 use crate::{memory_directory, repository};
 use dcpid::player::replay;
-use sampling::recording::tape::Recording;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use sampling::recording::tape::Recording;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::Path;

@@ -35,12 +35,13 @@ pub fn read(bytes: &[u8]) {
     let read = formats::read(made.as_deref().unwrap_or(bytes));
     let Ok(trace) = read else { return };
     assert!(trace.corrected.is_empty() || trace.corrected.len() == trace.events.len());
-    assert!(trace.events.iter().all(|event| {
-        trace.name(event).is_some() && trace.thread(event).is_some()
-    }));
-    for format in
-        [Format::Own, Format::Text, Format::Json, Format::Chrome, Format::Perfetto]
-    {
+    assert!(
+        trace
+            .events
+            .iter()
+            .all(|event| { trace.name(event).is_some() && trace.thread(event).is_some() })
+    );
+    for format in [Format::Own, Format::Text, Format::Json, Format::Chrome, Format::Perfetto] {
         let mut out = Vec::new();
         formats::write(&trace, format, &mut out).unwrap();
         if format == Format::Own {

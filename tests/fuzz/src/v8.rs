@@ -1,8 +1,8 @@
 //! Memory of processes that run V8.
 
 use crate::{choice, word};
-use inspect::python::Memory;
 use inspect::frame_words::FrameWords;
+use inspect::python::Memory;
 use inspect::v8::functions::Functions;
 use inspect::v8::layouts::Layout;
 use inspect::v8::objects::Heap;
@@ -88,7 +88,9 @@ pub fn memory(bytes: &[u8]) {
         let heap = Heap::new(&memory, &layout);
         let mut most = 0;
         for (address, frame) in &frames {
-            let Some(named) = functions.frame(1, (frame, *address), &heap) else { continue };
+            let Some(named) = functions.frame(1, (frame, *address), &heap, || vec![BASE]) else {
+                continue;
+            };
             most = named.iter().flatten().map(|(number, _)| number + 1).fold(most, u32::max);
         }
         assert!(functions.take_answer().len() >= most as usize);

@@ -1,7 +1,7 @@
 //! Symbols by name, and parts of procedures that compilers put elsewhere.
 
 use super::compile::{Workshop, read};
-use image::{exports_of_file, parts_of_procedure};
+use image::{exports_of_file, parts_of_procedure, prefixed_exports_of_file};
 use std::fs::File;
 use std::io::Write as _;
 
@@ -44,6 +44,9 @@ fn exports_are_those_that_nm_shows() {
     assert_eq!((often.vaddr.0, often.size_bytes), (*address, *size));
     assert_eq!(found[1].unwrap().size_bytes, 4);
     assert_eq!(found[2..], [None; 3]);
+    let prefixed = prefixed_exports_of_file(&file, "oft").unwrap();
+    assert_eq!(prefixed.into_iter().collect::<Vec<_>>(), [("often".to_owned(), often)]);
+    assert!(prefixed_exports_of_file(&file, "abort").unwrap().is_empty(), "another's");
 }
 
 #[test]

@@ -207,3 +207,30 @@ fn names_of_dumps() {
         assert_eq!(look::is_dump(path.as_bytes()), expected, "{path}");
     }
 }
+
+/// Code that call stacks tell of a process without files of its own; other code in its place has
+/// the newest name. What the process's files say is more.
+#[test]
+fn code_is_learnt_until_the_process_tells_its_own() {
+    let pid = std::process::id();
+    let mut jit = Jit::default();
+    jit.learn((pid, 7), SECOND, (CODE, 0x100), "leaf a.js:8");
+    jit.learn((pid, 7), SECOND, (CODE + 0x100, 0x40), "main a.js:20");
+    let at = |jit: &mut Jit, address, now_ns| {
+        let found = name(jit, pid, address, now_ns);
+        found.map(|found| found.split(" a.js").next().unwrap_or_default().to_owned())
+    };
+    assert_eq!(at(&mut jit, CODE + 0xff, SECOND), Ok("leaf".to_owned()));
+    assert_eq!(at(&mut jit, CODE + 0x100, SECOND), Ok("main".to_owned()));
+    assert_eq!(at(&mut jit, CODE + 0x140, SECOND), Err(Unresolved::JitNotInMap));
+    jit.learn((pid, 7), SECOND, (CODE + 0x80, 0x40), "other a.js:9");
+    assert_eq!(at(&mut jit, CODE + 0x90, SECOND), Ok("other".to_owned()));
+    let _map = PerfMap::write("70000000 100 of the map\n");
+    let of_map = name(&mut jit, pid, CODE + 0x90, 3 * SECOND).unwrap();
+    assert!(of_map.starts_with("of the map"), "{of_map}");
+    assert_eq!(at(&mut jit, CODE + 0x100, 3 * SECOND), Err(Unresolved::JitNotInMap));
+    jit.learn((pid, 7), 4 * SECOND, (CODE + 0x100, 0x40), "main a.js:20");
+    assert_eq!(at(&mut jit, CODE + 0x100, 4 * SECOND), Err(Unresolved::JitNotInMap));
+    jit.learn((NOBODY, 7), SECOND, (CODE, 0x100), "gone");
+    jit.learn((0, 0), SECOND, (CODE, 0x100), "unseen");
+}

@@ -187,6 +187,8 @@ impl MethodFrames {
             let line = place.map_or(method.first_line, |place| method.line(place));
             frames.push(Some((number, line)));
             self.code(blob, number);
+        } else {
+            frames.push(None);
         }
         self.compiled.insert(place, frames.clone());
         frames

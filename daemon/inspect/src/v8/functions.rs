@@ -1,6 +1,7 @@
 //! Functions: their names, scripts and lines, from what all closures of a function share.
 
 use super::codes::{self, Code};
+use super::handles::Handles;
 use super::objects::{Heap, object, smi};
 use super::positions;
 use super::scripts::Script;
@@ -83,6 +84,7 @@ pub struct Functions {
     inlined: HashMap<(u64, u32), Vec<u64>>,
     /// Numbers of functions in the answer.
     numbers: HashMap<u64, u32>,
+    handles: Handles,
     /// The answer's functions.
     answer: Vec<RuntimeFunction>,
     /// The answer's code, by its first address.
@@ -99,6 +101,7 @@ impl Functions {
         self.numbers.clear();
         self.answer.clear();
         self.codes.clear();
+        self.handles.begin();
     }
 
     /// The functions that the question's frames named.
@@ -113,17 +116,28 @@ impl Functions {
 
     /// The functions of a frame whose next instruction, or call, is at an address: numbers in the
     /// answer and the lines that they execute, innermost first. Several are inlined in one code.
-    /// None: the frame is of none that is known.
+    /// None: the frame is of none that is known. `maps` are the mappings of the process that
+    /// [`super::handles::candidates`] names.
     pub fn frame(
         &mut self,
         space: u32,
         (frame, address): (&FrameWords, u64),
         heap: &Heap<'_, impl Memory>,
+        maps: impl FnOnce() -> Vec<u64>,
     ) -> Option<Vec<Option<(u32, u32)>>> {
         let [shared, code, bytecode, offset] = frame.words;
         let function = self.get(space, shared, heap)?;
         let bytecode = object(bytecode);
-        let code = self.code(code, address, heap);
+        let code = match object(code) {
+            Some(code) => {
+                heap.layout.code.and_then(|layout| codes::at(code, address, &layout, heap))
+            }
+            // Interpreted code has its place in bytecode there.
+            None if smi(offset).is_none() => {
+                self.handles.code(space, (code as u32, address), heap, maps)
+            }
+            None => None,
+        };
         let is_its = code.is_some() || bytecode == self.bytecode_of(shared, heap);
         if frame.is_late && !is_its {
             return None;
@@ -155,11 +169,6 @@ impl Functions {
         }
         frames.push(Some((number, line)));
         Some(frames)
-    }
-
-    /// The code that a word points to, if it has an address. An interpreted function's is none.
-    fn code(&self, code: u64, address: u64, heap: &Heap<'_, impl Memory>) -> Option<Code> {
-        codes::at(object(code)?, address, heap.layout.code.as_ref()?, heap)
     }
 
     /// The functions that are inlined at a call in optimised code, innermost first.

@@ -13,6 +13,7 @@
 //! 2. `layouts`: the offsets of fields that they tell, and those that they leave out.
 //! 3. `objects`: words, types and strings of the heap.
 //! 4. `functions`: names, scripts (`scripts`) and lines (`positions`), soon after the sample.
+//! 5. `codes`: functions that are inlined; `handles`: where a function's code is since 13.x.
 //!
 //! The native frame (the interpreter's entry, a piece of generated code) is replaced by the
 //! function; as the innermost frame it stays, since it says what ran for the function. A piece of
@@ -37,9 +38,6 @@
 //! has made a table of them, as it does for functions in the stack of an error; otherwise a frame
 //! has its function's first line.
 //!
-//! Code of functions since 13.x: closures have a handle of a table in its place, so neither inlined
-//! functions nor names of generated code are known there.
-//!
 //! # Sources
 //!
 //! V8 9.4, 10.2, 11.3, 12.4 and 13.6 (Node.js 16, 18, 20, 22, 24):
@@ -51,6 +49,7 @@
 
 pub mod codes;
 pub mod functions;
+pub mod handles;
 pub mod layouts;
 pub mod objects;
 pub mod positions;
@@ -65,6 +64,7 @@ use crate::frame_words::FrameWords;
 use crate::python::LiveMemory;
 use crate::questions::{FileAt, RuntimeCode, RuntimeFunction, RuntimeRun, Unwind, UnwoundStack};
 use functions::Functions;
+use kernel::procfs;
 use layouts::Layout;
 use objects::Heap;
 use std::collections::HashMap;
@@ -112,17 +112,18 @@ impl V8s {
     /// made of them.
     pub fn name(
         &mut self,
-        space: u32,
+        (pid, space): (u32, u32),
         (layout, memory): (&Layout, &LiveMemory),
         words: &[Vec<FrameWords>],
         stacks: &mut [UnwoundStack],
     ) -> (Vec<RuntimeFunction>, Vec<RuntimeCode>) {
         self.functions.begin();
         let heap = Heap::new(memory, layout);
+        let maps = || handles::candidates(&procfs::maps(pid).unwrap_or_default());
         for (stack, words) in stacks.iter_mut().zip(words) {
             for frame in words {
                 let address = stack.addresses.get(frame.depth as usize).copied().unwrap_or(0);
-                if let Some(frames) = self.functions.frame(space, (frame, address), &heap) {
+                if let Some(frames) = self.functions.frame(space, (frame, address), &heap, maps) {
                     stack.runs.push(RuntimeRun { depth: frame.depth, frames, is_part: false });
                 }
             }

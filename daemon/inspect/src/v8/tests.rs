@@ -133,7 +133,7 @@ fn frame(offset: i32) -> FrameWords {
 fn named(functions: &mut Functions, memory: &impl Memory, frame: FrameWords) -> Option<Named> {
     let layout = layout();
     functions.begin();
-    let frames = functions.frame(1, (&frame, 0), &Heap::new(memory, &layout))?;
+    let frames = functions.frame(1, (&frame, 0), &Heap::new(memory, &layout), Vec::new)?;
     let (number, line) = (*frames.first()?)?;
     let function = functions.take_answer().into_iter().nth(number as usize)?;
     Some((function.file, function.name, function.first_line, line))
@@ -333,7 +333,9 @@ fn nothing_that_a_process_has_in_its_memory_makes_a_reader_fail() {
                 let words = [at, at, memory.word(at) | 1, int(number as i32 + 53)];
                 for is_late in [false, true] {
                     let frame = FrameWords { depth: 0, words, is_late };
-                    read += usize::from(functions.frame(1, (&frame, at + 40), &heap).is_some());
+                    read += usize::from(
+                        functions.frame(1, (&frame, at + 40), &heap, || vec![0x1_0000]).is_some(),
+                    );
                 }
             }
         }
@@ -369,7 +371,9 @@ fn the_work_for_one_question_is_bounded() {
     let heap = Heap::new(&large, &layout);
     let read = (1..100).filter(|number| {
         let words = [shared(*number) + 1, 0, 0, 1];
-        functions.frame(1, (&FrameWords { depth: 0, words, is_late: false }, 0), &heap).is_some()
+        functions
+            .frame(1, (&FrameWords { depth: 0, words, is_late: false }, 0), &heap, Vec::new)
+            .is_some()
     });
     assert_eq!(read.count(), 1, "32 MiB are a source of 12 MiB, which is charged twice");
 }
