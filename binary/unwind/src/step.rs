@@ -221,7 +221,7 @@ pub fn by_frame_rule(
                 Base::ThroughFramePointer => None,
             };
             let cfa = base.ok_or(End::Unreadable)?.wrapping_add_signed(distance);
-            if cfa % u64::from(machine.word_bytes()) != 0 || return_below == 0 {
+            if !cfa.is_multiple_of(machine.word_bytes().into()) || return_below == 0 {
                 return Err(End::Refused);
             }
             let grows = |top: u64| cfa > top || (cfa == top && is_exact);
@@ -243,7 +243,7 @@ pub fn by_frame_rule(
             let mut caller = by_frame_pointer(registers, stack, record, End::Generated)?;
             let frame = registers.frame_pointer().ok_or(End::Generated)?;
             let kept = stack.word(frame.wrapping_add_signed(at.into()))?;
-            if caller.stack_pointer().is_none_or(|least| kept < least) || kept % 8 != 0 {
+            if caller.stack_pointer().is_none_or(|least| kept < least) || !kept.is_multiple_of(8) {
                 return Err(End::Refused);
             }
             caller.set(machine.stack_pointer(), Some(kept));

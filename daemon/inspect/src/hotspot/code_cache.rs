@@ -129,7 +129,8 @@ impl<M: Memory> CodeCache<M> {
                 [0] => {
                     let head = heap.low.wrapping_add(segment << heap.log);
                     let mut used = [0];
-                    let is_read = self.memory.read(head + self.layout.cache.used, &mut used) == 1;
+                    let is_read =
+                        self.memory.read(head.wrapping_add(self.layout.cache.used), &mut used) == 1;
                     let start = head.wrapping_add(self.layout.cache.head_bytes);
                     return (is_read && used == [1] && start <= address).then_some(start);
                 }

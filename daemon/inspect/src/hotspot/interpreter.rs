@@ -13,8 +13,8 @@ const CODELETS_MAX: usize = 1024;
 const NAME_MAX: usize = 64;
 /// Begin of the descriptions of entries.
 const ENTRY: &str = "method entry point";
-/// push %rbp; mov %rsp, %rbp
-const ENTER: [u8; 4] = [0x55, 0x48, 0x8b, 0xec];
+/// push %rbp; mov %rsp, %rbp; push %r13, which is the caller's stack pointer.
+const ENTER: [u8; 6] = [0x55, 0x48, 0x8b, 0xec, 0x41, 0x55];
 
 /// The entries of an interpreter.
 #[derive(Debug, Default)]
@@ -51,9 +51,8 @@ impl Codelets {
                 let codelet = head.get(..size).unwrap_or(head);
                 let begin = buffer.wrapping_add(at as u64);
                 let end = begin.wrapping_add(codelet.len() as u64);
-                // What the frame is of is pushed behind: the caller's stack pointer, the method.
                 let made = codelet.windows(ENTER.len()).position(|bytes| bytes == ENTER);
-                let made = made.map_or(end, |at| begin + (at + ENTER.len()) as u64);
+                let made = made.map_or(end, |at| begin.wrapping_add((at + ENTER.len()) as u64));
                 found.entries.insert(begin, (end, made));
             }
             at = at.checked_add(size)?;

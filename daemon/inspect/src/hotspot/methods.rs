@@ -59,13 +59,14 @@ pub type Head = [u64; 3];
 /// The head of a method that an address may be of.
 pub fn head(at: u64, layout: &Layout, memory: &impl Memory) -> Option<Head> {
     let offsets = &layout.method;
-    if at == 0 || at % 8 != 0 {
+    if at == 0 || !at.is_multiple_of(8) {
         return None;
     }
     let constant = memory.word(at.wrapping_add(offsets.constant))?;
     let pool = memory.word(constant.wrapping_add(offsets.pool))?;
     let name = memory.word(constant.wrapping_add(offsets.code_size))?;
-    (constant % 8 == 0 && pool % 8 == 0 && pool != 0).then_some([constant, pool, name])
+    (constant.is_multiple_of(8) && pool.is_multiple_of(8) && pool != 0)
+        .then_some([constant, pool, name])
 }
 
 /// Reads a method, with all that names it checked: its name is a text of its class's constants, and
@@ -74,7 +75,7 @@ pub fn read([constant, pool, _]: Head, layout: &Layout, memory: &impl Memory) ->
     let offsets = &layout.method;
     let short = |at: u64| short(memory, at);
     let class = memory.word(pool.wrapping_add(offsets.holder))?;
-    if class % 8 != 0 || memory.word(class.wrapping_add(offsets.class_pool))? != pool {
+    if !class.is_multiple_of(8) || memory.word(class.wrapping_add(offsets.class_pool))? != pool {
         return None;
     }
     let name = short(constant.wrapping_add(offsets.name))?;

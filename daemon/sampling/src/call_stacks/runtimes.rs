@@ -37,10 +37,10 @@ impl NamedCode {
             let RuntimeFunction { name, file, first_line, .. } =
                 functions.get(code.function as usize)?;
             let file = file.rsplit('/').next().unwrap_or(file);
-            // Code of a runtime's own has no file.
-            let name = match file {
-                "" => name.clone(),
-                file => format!("{name} {file}:{first_line}"),
+            // Code of a runtime's own has no file, and code that it has made no lines.
+            let name = match first_line {
+                0 => name.clone(),
+                line => format!("{name} {file}:{line}"),
             };
             Some(Self { space, piece: (code.start, code.size), name })
         };
