@@ -156,7 +156,9 @@ struct Mapped {
     code: Vec<(u64, u64, Code)>,
     pid: u32,
     memory: RefCell<Option<Option<File>>>,
+    /// None: HotSpot does not run yet, or `has_hotspot` is false.
     hotspot: Option<Rc<hotspot::Process>>,
+    has_hotspot: bool,
 }
 
 impl Space for Mapped {
@@ -184,7 +186,10 @@ impl Space for Mapped {
     }
 
     fn generated_frame(&self, address: u64, is_exact: bool) -> Option<GeneratedFrame> {
-        self.hotspot.as_ref()?.frame_at(address, is_exact)
+        let known = self.hotspot.as_ref().and_then(|it| it.frame_at(address, is_exact));
+        // Nothing is learnt of code that is not finished yet, or no more there.
+        let unknown = GeneratedFrame { rule: FrameRule::Other, follows_call: true };
+        known.or_else(|| self.has_hotspot.then_some(unknown))
     }
 
     fn generated_block(&self, begin: u64) -> Option<Vec<(u16, FrameRule)>> {
@@ -201,7 +206,10 @@ impl StackWalks {
         let open = |file: &FileAt| opened_for_tables(file, catalogue);
         let mut notes = self.runtimes.begin(asked, open);
         let hotspot = notes.hotspot();
-        let space = Mapped { code, pid: asked.pid, memory: RefCell::default(), hotspot };
+        let files = asked.map.iter().filter_map(|mapped| mapped.code.file());
+        let has_hotspot = files.into_iter().any(|file| hotspot::may_be_hotspot(&file.path.0));
+        let memory = RefCell::default();
+        let space = Mapped { code, pid: asked.pid, memory, hotspot, has_hotspot };
         let mut frames = Vec::new();
         let mut copy = Vec::new();
         let mut walked = Vec::with_capacity(asked.stacks.len());

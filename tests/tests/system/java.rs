@@ -56,12 +56,16 @@ fn methods_of_java_are_frames_in_their_order() {
         let stacks = daemon.status().stacks.expect("stacks are on");
         assert!(stacks.named > 300, "{mode}: {stacks:?}");
         let mut times = [0.0; KINDS.len()];
-        let (mut all, mut cut, mut unnamed) = (0.0, 0.0, 0.0);
+        let (mut all, mut javas, mut cut, mut unnamed) = (0.0, 0.0, 0.0, 0.0);
         for (frames, time) in folded(&place, "cpu-clock", "java") {
             let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
             all += time;
-            if frames.get(1).is_some_and(|first| first.starts_with('[')) {
-                cut += time;
+            let is_javas =
+                |frame: &&str| frame.starts_with("Methods") || frame.contains("(HotSpot)");
+            if frames.iter().any(is_javas) {
+                javas += time;
+                let is_cut = frames.get(1).is_some_and(|first| first.starts_with('['));
+                cut += if is_cut { time } else { 0.0 };
             }
             let main = frames.iter().rposition(|frame| *frame == "Methods.main");
             let Some(called) = main.and_then(|main| frames.get(main..)) else {
@@ -73,6 +77,13 @@ fn methods_of_java_are_frames_in_their_order() {
             else {
                 continue; // in `main` itself
             };
+            // Before the sampler knew which words of such frames it has to copy.
+            let is_unread =
+                called.iter().rev().skip(1).any(|frame| *frame == "Interpreter (HotSpot)");
+            if is_unread {
+                unnamed += time;
+                continue;
+            }
             for pair in methods.windows(2) {
                 let Some((_, may_follow)) = CALLS.iter().find(|(name, _)| *name == pair[0]) else {
                     continue; // the lambdas of `main`
@@ -81,7 +92,7 @@ fn methods_of_java_are_frames_in_their_order() {
             }
             times[kind] += time;
         }
-        assert!(cut < may_be_cut * all, "{mode}: {cut} of {all} are cut");
+        assert!(cut < may_be_cut * javas, "{mode}: {cut} of {javas} are cut");
         // The VM begins, and compiles in threads of its own.
         assert!(unnamed < 0.35 * all, "{mode}: {unnamed} of {all} without a method");
         let measured: f64 = KINDS.iter().map(|name| truth.number(name)).sum();

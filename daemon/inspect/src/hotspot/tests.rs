@@ -2,6 +2,7 @@
 
 use super::code_cache::{CodeCache, Kind};
 use super::frames;
+use super::interpreter::Codelets;
 use super::layouts::Layout;
 use super::method_frames::MethodFrames;
 use super::tables::{SYMBOLS, Tables};
@@ -251,6 +252,35 @@ fn a_process_may_lie() {
     assert_eq!(lie(&|memory| memory.put(BLOB - 8, &[0])), nothing(), "not in use");
     assert_eq!(lie(&|memory| memory.put(BLOB + 28, &[0; 4])), nothing(), "no frame");
     assert_eq!(lie(&|memory| memory.put(HEAP + 256, &[63])), nothing(), "segments without end");
+}
+
+/// Words of memory that are others by chance: nothing fails, and no stack has more frames than it
+/// may have.
+#[test]
+fn words_by_chance_make_no_reader_fail() {
+    let mut random = fastrand::Rng::with_seed(46);
+    let regions = [0x100, 0x200, HEAP, SEGMENTS, BLOB, BLOB + 0x300, FIRST, 0x7000, POOL, CLASS];
+    let values = [0, 1, 0xff, 0x7fff_ffff, 1 << 31, 1 << 63, u64::MAX, BLOB, POOL, FIRST];
+    for _ in 0..800 {
+        let memory = memory();
+        for _ in 0..random.u32(1..4) {
+            let at = regions[random.usize(..regions.len())] + random.u64(..0x140);
+            let value = values[random.usize(..values.len())];
+            let value = if random.bool() { value } else { random.u64(..) };
+            memory.put(at, &value.to_le_bytes()[..random.usize(1..9)]);
+        }
+        let addresses: Vec<u64> = (0..8).map(|_| FIRST + random.u64(..0x180)).collect();
+        let cache = CodeCache::new(memory, layout(), 0);
+        let codelets = Codelets::read(&cache);
+        for address in &addresses {
+            for is_exact in [false, true] {
+                let _ = frames::frame_at(&cache, codelets.as_ref(), *address, is_exact);
+            }
+            let _ = frames::block(&cache, *address & !0xff);
+        }
+        let runs = named(cache.memory, &addresses, &[]);
+        assert!(runs.iter().all(|run| run.len() <= 65));
+    }
 }
 
 #[test]

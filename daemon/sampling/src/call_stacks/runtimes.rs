@@ -4,6 +4,7 @@
 use abi::{PID_BITS, RUNTIME_PROCESSES_MAX, RuntimeLayout};
 use address_spaces::mappings::AddressMap;
 use address_spaces::users::Payer;
+use inspect::hotspot::may_be_hotspot;
 use inspect::questions::{RuntimeCode, RuntimeFound, RuntimeFunction};
 use inspect::runtimes::may_be_runtime;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -63,9 +64,13 @@ struct Look {
 }
 
 impl Looks {
-    /// Whether a process is to be looked at.
+    /// Whether a process is to be looked at: HotSpot at each question until it is found, as each
+    /// question reads its tables, and rules of its frames that are learnt hide those frames' words
+    /// from the daemon.
     pub fn wants(&self, space: u32, map: &AddressMap, now: Instant) -> bool {
-        self.is_due(space, now) && map.iter().any(|mapping| may_be_runtime(&mapping.file.path))
+        let any = |may_be: fn(&[u8]) -> bool| map.iter().any(|it| may_be(&it.file.path));
+        let is_found = || self.looked.get(&space).is_some_and(|look| look.again_at.is_none());
+        self.is_due(space, now) && any(may_be_runtime) || !is_found() && any(may_be_hotspot)
     }
 
     /// Whether a process was not looked at yet, or long enough ago without a runtime.
