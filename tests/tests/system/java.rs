@@ -27,8 +27,10 @@ const CALLS: [(&str, &[&str]); 12] = [
 ];
 
 /// How the workload is run: by all that HotSpot has, in its interpreter alone, and in code of C1.
-const MODES: [(&str, f64); 3] =
-    [("-Xmixed", 0.02), ("-Xint", 0.03), ("-XX:TieredStopAtLevel=1", 0.02)];
+const MODES: [&str; 3] = ["-Xmixed", "-Xint", "-XX:TieredStopAtLevel=1"];
+/// Part of the time whose stacks may be cut: in 8 s some 1 %, most of it before the daemon knows the
+/// code, and more on a busy machine.
+const CUT_MAX: f64 = 0.04;
 
 /// A frame's method, without the class of the workload: `Methods$Square.area` is `Square.area`.
 fn of_workload(frame: &str) -> Option<&str> {
@@ -47,7 +49,7 @@ fn methods_of_java_are_frames_in_their_order() {
     require_root();
     let place = Place::default();
     let classes = compiled(&place);
-    for (mode, may_be_cut) in MODES {
+    for mode in MODES {
         let place = Place::default();
         let daemon = start(&place, "200");
         let mut java = Command::new("java");
@@ -92,7 +94,7 @@ fn methods_of_java_are_frames_in_their_order() {
             }
             times[kind] += time;
         }
-        assert!(cut < may_be_cut * javas, "{mode}: {cut} of {javas} are cut");
+        assert!(cut < CUT_MAX * javas, "{mode}: {cut} of {javas} are cut");
         // The VM begins, and compiles in threads of its own.
         assert!(unnamed < 0.35 * all, "{mode}: {unnamed} of {all} without a method");
         let measured: f64 = KINDS.iter().map(|name| truth.number(name)).sum();

@@ -28,6 +28,13 @@ impl PlacedStack {
         map.is_some_and(|mut map| map.any(|mapping| may_be_hotspot(&mapping.file.path)))
     }
 
+    /// Whether the sampler does not know which words of this process's frames to note, although
+    /// their addresses alone do not name them. Once rules of such frames are learnt, nobody else
+    /// sees the words.
+    pub(super) fn lacks_words(&self) -> bool {
+        self.raw.record.has_frame_layout == 0 && self.has_named_code()
+    }
+
     /// Device and inode of the file that the program is in.
     pub(super) fn program_file(&self) -> Option<(u64, u64)> {
         match &self.program.as_ref()?.file.id {

@@ -4,7 +4,6 @@
 use abi::{PID_BITS, RUNTIME_PROCESSES_MAX, RuntimeLayout};
 use address_spaces::mappings::AddressMap;
 use address_spaces::users::Payer;
-use inspect::hotspot::may_be_hotspot;
 use inspect::questions::{RuntimeCode, RuntimeFound, RuntimeFunction};
 use inspect::runtimes::may_be_runtime;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -38,10 +37,11 @@ impl NamedCode {
             let RuntimeFunction { name, file, first_line, .. } =
                 functions.get(code.function as usize)?;
             let file = file.rsplit('/').next().unwrap_or(file);
-            // Code of a runtime's own has no file, and code that it has made no lines.
-            let name = match first_line {
-                0 => name.clone(),
-                line => format!("{name} {file}:{line}"),
+            // Code of a runtime's own has no file, and that of classes that it made no lines.
+            let name = match (file, *first_line) {
+                ("", _) => name.clone(),
+                (file, 0) => format!("{name} {file}"),
+                (file, line) => format!("{name} {file}:{line}"),
             };
             Some(Self { space, piece: (code.start, code.size), name })
         };
@@ -64,13 +64,9 @@ struct Look {
 }
 
 impl Looks {
-    /// Whether a process is to be looked at: HotSpot at each question until it is found, as each
-    /// question reads its tables, and rules of its frames that are learnt hide those frames' words
-    /// from the daemon.
+    /// Whether a process is to be looked at.
     pub fn wants(&self, space: u32, map: &AddressMap, now: Instant) -> bool {
-        let any = |may_be: fn(&[u8]) -> bool| map.iter().any(|it| may_be(&it.file.path));
-        let is_found = || self.looked.get(&space).is_some_and(|look| look.again_at.is_none());
-        self.is_due(space, now) && any(may_be_runtime) || !is_found() && any(may_be_hotspot)
+        self.is_due(space, now) && map.iter().any(|mapping| may_be_runtime(&mapping.file.path))
     }
 
     /// Whether a process was not looked at yet, or long enough ago without a runtime.
