@@ -28,8 +28,8 @@ const CALLS: [(&str, &[&str]); 12] = [
 
 /// How the workload is run: by all that HotSpot has, in its interpreter alone, and in code of C1.
 const MODES: [&str; 3] = ["-Xmixed", "-Xint", "-XX:TieredStopAtLevel=1"];
-/// Part of the time whose stacks may be cut: in 8 s some 1 %, most of it before the daemon knows the
-/// code, and more on a busy machine.
+/// Part of the time whose stacks may be cut: in 8 s some 1 %, most of it before the daemon knows
+/// the code, and more on a busy machine.
 const CUT_MAX: f64 = 0.04;
 
 /// A frame's method, without the class of the workload: `Methods$Square.area` is `Square.area`.
