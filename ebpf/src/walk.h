@@ -274,10 +274,11 @@ INLINE int leave_signal(struct walk *walk)
 }
 
 /* To the caller, by the frame record that the frame pointer points to, as `by_frame_pointer` in
- * binary/unwind/src/step.rs does. */
-INLINE int leave_by_frame_pointer(struct walk *walk)
+ * binary/unwind/src/step.rs does. A rule with a distance says where the caller's sp is kept. */
+INLINE int leave_by_frame_pointer(struct walk *walk, u64 rule)
 {
 	u64 fp = walk->fp;
+	s64 kept_at = rule_cfa(rule);
 
 	if (fp == 0) {
 		walk->end = WALK_WHOLE;
@@ -292,7 +293,10 @@ INLINE int leave_by_frame_pointer(struct walk *walk)
 	/* An arm64 frame record does not say how large its frame is. */
 	walk->sp = HAS_LINK_REGISTER ? 0 : fp + 16;
 	walk->is_exact = 0;
-	return 1;
+	if (!kept_at)
+		return 1;
+	return bpf_probe_read_user(&walk->sp, 8, (void *)(fp + kept_at)) == 0 &&
+	       walk->sp >= fp + 16 && !(walk->sp & 7);
 }
 
 /* To the caller, by a row of an unwind table. */
@@ -367,7 +371,7 @@ __attribute__((noinline)) int walk_step(u32 cpu)
 	case RULE_FRAME_POINTER:
 		if (walk->layout.block_bytes)
 			note_frame(cpu, number);
-		return leave_by_frame_pointer(walk);
+		return leave_by_frame_pointer(walk, rule);
 	case RULE_SIGNAL:
 		/* Nothing has called the code that a handler returns to. */
 		walk->addresses[number & (WALK_FRAMES_MAX - 1)] = walk->pc;

@@ -103,6 +103,6 @@ pub use simple::{
     code_check,
 };
 pub use source::ReadAt;
-pub use space::{Code, Image, Space};
+pub use space::{Code, GeneratedFrame, Image, Space};
 pub use stack::Window;
 pub use walk::{Figures, Unwinder};

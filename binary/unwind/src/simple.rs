@@ -51,6 +51,9 @@ pub enum FrameRule {
     },
     /// The frame pointer points to the caller's, and the return address is behind that.
     FramePointer,
+    /// Likewise; the caller's stack pointer is in memory, so many bytes from the frame pointer
+    /// (HotSpot's interpreter, whose frames overlap).
+    KeptStackPointer(i16),
     /// The stack pointer points to the kernel's frame of a signal.
     Signal,
     /// There is no caller, or none that can be found.

@@ -1,5 +1,17 @@
 //! The caller's knowledge of the process: which code is at which address.
 
+use crate::simple::FrameRule;
+
+/// How code made at run time keeps a frame, by the tables of what made it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct GeneratedFrame {
+    /// The way to the caller. [`FrameRule::FramePointer`] holds in the body of a procedure; what
+    /// holds in its first and last instructions is told from the code.
+    pub rule: FrameRule,
+    /// Whether a call has left the return address there. HotSpot's interpreter pushes its own.
+    pub follows_call: bool,
+}
+
 /// A file that the walker was given.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Image(pub(crate) u32);
@@ -37,5 +49,21 @@ pub trait Space {
     fn read_code(&self, address: u64, buffer: &mut [u8]) -> usize {
         let _ = (address, buffer);
         0
+    }
+
+    /// How the generated code at `address` keeps its frame, where that is known. `is_exact` says
+    /// that the instruction there is to be executed next; otherwise a call in the code returns
+    /// behind the address.
+    fn generated_frame(&self, address: u64, is_exact: bool) -> Option<GeneratedFrame> {
+        let _ = (address, is_exact);
+        None
+    }
+
+    /// The rules of a block of generated code that begins there, of
+    /// [`BLOCK_BYTES`](crate::BLOCK_BYTES), each with the byte from which on it holds. None where
+    /// they are not known of the whole block.
+    fn generated_block(&self, begin: u64) -> Option<Vec<(u16, FrameRule)>> {
+        let _ = begin;
+        None
     }
 }

@@ -5,6 +5,7 @@ use crate::frame::End;
 use crate::prologue::Record;
 use crate::registers::{Machine, Registers};
 use crate::rule::{Cfa, Rule, Saved, StackPointer};
+use crate::simple::{Base, FrameRule};
 use crate::stack::{Missing, Stack};
 
 impl From<Missing> for End {
@@ -202,6 +203,58 @@ pub fn by_frame_pointer(
         caller.set(machine.stack_pointer(), Some(frame.wrapping_add(2 * word_bytes)));
     }
     Ok(caller)
+}
+
+/// The caller's registers by a rule for code without a table.
+pub fn by_frame_rule(
+    rule: FrameRule,
+    registers: &Registers,
+    stack: &Stack<'_>,
+    is_exact: bool,
+) -> Result<Registers, End> {
+    let machine = registers.machine();
+    match rule {
+        FrameRule::Row { base, distance, return_below, frame_below } => {
+            let base = match base {
+                Base::StackPointer => registers.stack_pointer(),
+                Base::FramePointer => registers.frame_pointer(),
+                Base::ThroughFramePointer => None,
+            };
+            let cfa = base.ok_or(End::Unreadable)?.wrapping_add_signed(distance);
+            if !cfa.is_multiple_of(machine.word_bytes().into()) || return_below == 0 {
+                return Err(End::Refused);
+            }
+            let grows = |top: u64| cfa > top || (cfa == top && is_exact);
+            if !registers.stack_pointer().is_some_and(grows) {
+                return Err(End::Loop);
+            }
+            let word = |below: u16| stack.word(cfa.wrapping_sub(below.into()));
+            let mut caller = Registers::new(machine, word(return_below)?);
+            let frame_pointer = match frame_below {
+                0 => registers.frame_pointer(),
+                below => Some(word(below)?),
+            };
+            caller.set(machine.frame_pointer(), frame_pointer);
+            caller.set(machine.stack_pointer(), Some(cfa));
+            Ok(caller)
+        }
+        FrameRule::KeptStackPointer(at) => {
+            let record = Record::FramePointer;
+            let mut caller = by_frame_pointer(registers, stack, record, End::Generated)?;
+            let frame = registers.frame_pointer().ok_or(End::Generated)?;
+            let kept = stack.word(frame.wrapping_add_signed(at.into()))?;
+            if caller.stack_pointer().is_none_or(|least| kept < least) || !kept.is_multiple_of(8) {
+                return Err(End::Refused);
+            }
+            caller.set(machine.stack_pointer(), Some(kept));
+            Ok(caller)
+        }
+        FrameRule::FramePointer => {
+            by_frame_pointer(registers, stack, Record::FramePointer, End::Generated)
+        }
+        FrameRule::End(end) => Err(end),
+        FrameRule::Signal | FrameRule::Other => Err(End::Generated),
+    }
 }
 
 /// The caller's registers where the procedure has put nothing on the stack.

@@ -9,9 +9,11 @@ use crate::registers::{Machine, Registers};
 use crate::rule::Saved;
 use crate::rules::{Known, Site};
 use crate::signal;
-use crate::simple::{self, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, Learnt, code_check};
+use crate::simple::{
+    self, BLOCK_BYTES, CHECKED_BEFORE, CHECKED_BYTES, Extent, FrameRule, Learnt, code_check,
+};
 use crate::source::ReadAt;
-use crate::space::{Code, Image, Space};
+use crate::space::{Code, GeneratedFrame, Image, Space};
 use crate::stack::{Stack, Window};
 use crate::step;
 
@@ -57,6 +59,8 @@ enum How {
     /// By the registers that the kernel saved for a signal.
     Trampoline,
     FramePointer(Record, End),
+    /// By the rule that the maker of generated code has for it.
+    Told(FrameRule),
     /// Not at all.
     End(End),
 }
@@ -208,7 +212,7 @@ impl Unwinder {
     ) -> End {
         loop {
             frames.push(Frame { record: here.record(), ..here.frame });
-            self.learn(&here, &mut work);
+            self.learn(&here, space, &mut work);
             let caller = match self.leave(&here, stack) {
                 Ok(caller) => caller,
                 // A failure due to the work limit says nothing about the table.
@@ -251,7 +255,7 @@ impl Unwinder {
     }
 
     /// Notes the rule of a frame for [`Self::learnt`].
-    fn learn(&mut self, here: &Here, work: &mut Work) {
+    fn learn(&mut self, here: &Here, space: &dyn Space, work: &mut Work) {
         let Some(check) = here.check else { return };
         let (frame, machine) = (here.frame, here.registers.machine());
         if machine == Machine::X86 {
@@ -270,6 +274,7 @@ impl Unwinder {
             },
             How::Trampoline => FrameRule::Signal,
             How::FramePointer(record, _) => simple::of_record(record, machine),
+            How::Told(rule) => rule,
             How::End(end) => FrameRule::End(end),
         };
         let is_of_file = here.is_of_file;
@@ -284,6 +289,12 @@ impl Unwinder {
                 is_covered |= learnt.says(address, rule);
                 self.learnt.push(learnt);
             }
+        }
+        if let Code::Generated { .. } = frame.code
+            && let Some(block) = learnt_block(space, address)
+        {
+            is_covered = block.says(address, rule);
+            self.learnt.push(block);
         }
         // A call that the sampler has missed again may be in code that it cannot read, where it
         // does not believe rules of blocks.
@@ -306,7 +317,8 @@ impl Unwinder {
         match frame.code {
             Code::None => {}
             Code::Generated { frame_pointers } => {
-                here.how = generated(frame_pointers);
+                let told = space.generated_frame(frame.address, true);
+                here.how = told.map_or(generated(frame_pointers), |told| How::told(told.rule));
                 let begin = frame.address.saturating_sub(BEFORE_BYTES as u64);
                 here.look_at_code(|code| space.read_code(begin, code));
                 here.check = check_of(space, frame.address);
@@ -343,6 +355,7 @@ impl Unwinder {
             How::FramePointer(record, without) => {
                 step::by_frame_pointer(&registers, stack, record, without)?
             }
+            How::Told(rule) => step::by_frame_rule(rule, &registers, stack, here.is_exact)?,
             How::End(end) => return Err(end),
         };
         if caller.machine() == Machine::Aarch64 {
@@ -378,8 +391,12 @@ impl Unwinder {
         match code {
             Code::None => return Err(End::Refused),
             Code::Generated { frame_pointers } => {
-                next.how = generated(frame_pointers);
-                let call = self.generated_call(&next.frame, caller.machine(), space);
+                let told = space.generated_frame(lookup, false);
+                next.how = told.map_or(generated(frame_pointers), |told| How::told(told.rule));
+                let call = match told {
+                    Some(GeneratedFrame { follows_call: false, .. }) => Some(Call::Indirect),
+                    _ => self.generated_call(&next.frame, caller.machine(), space),
+                };
                 next.frame.proof = proof(call, here.procedure, 0, is_first)?;
                 next.check = check_of(space, lookup);
             }
@@ -432,6 +449,16 @@ impl Unwinder {
     }
 }
 
+impl How {
+    fn told(rule: FrameRule) -> Self {
+        match rule {
+            FrameRule::FramePointer => Self::FramePointer(Record::FramePointer, End::Generated),
+            FrameRule::End(end) => Self::End(end),
+            rule => Self::Told(rule),
+        }
+    }
+}
+
 impl Here {
     fn new(registers: Registers, frame: Frame, is_exact: bool) -> Self {
         Self {
@@ -450,7 +477,10 @@ impl Here {
 
     /// [`Frame::record`].
     fn record(&self) -> Option<u64> {
-        let is_kept = matches!(self.how, How::FramePointer(Record::FramePointer, _));
+        let is_kept = matches!(
+            self.how,
+            How::FramePointer(Record::FramePointer, _) | How::Told(FrameRule::KeptStackPointer(_))
+        );
         self.registers.frame_pointer().filter(|_| is_kept)
     }
 
@@ -488,6 +518,19 @@ fn check_of(space: &dyn Space, address: u64) -> Option<u16> {
     let mut code = [0; CHECKED_BYTES];
     let read = space.read_code(address.checked_sub(CHECKED_BEFORE)?, &mut code);
     (read == code.len()).then(|| code_check(&code))
+}
+
+/// The rules of the block of generated code around an address.
+fn learnt_block(space: &dyn Space, address: u64) -> Option<Learnt> {
+    let begin = address & !(BLOCK_BYTES - 1);
+    let mut rows = simple::fewer(space.generated_block(begin)?).into_iter();
+    let (_, rule) = rows.next()?;
+    let mut code = [0; CHECKED_BYTES];
+    let read = space.read_code(begin, &mut code);
+    let then = rows.filter_map(|(from, rule)| Some((u8::try_from(from).ok()?, rule))).collect();
+    let (extent, check) = (Extent::Block, code_check(&code));
+    let learnt = Learnt { address: begin, extent, rule, then, check, is_of_file: false };
+    (read == code.len()).then_some(learnt)
 }
 
 /// How to go on from code made at run time.

@@ -73,12 +73,15 @@ impl ScriptFiles {
             self.0.clear();
         }
         // A name in brackets is not a path: `<string>`, `<frozen importlib._bootstrap>`; nor is a
-        // module that comes with node: `node:internal/modules/cjs/loader`.
-        let is_path = !path.starts_with('<') && !path.starts_with("node:");
-        let name = path.rsplit('/').next().filter(|name| is_path && !name.is_empty());
+        // module that comes with node: `node:internal/modules/cjs/loader`. A class of Java has the
+        // name of its file below the folder of its package, wherever that is.
+        let is_named = path.starts_with('<') || path.starts_with("node:");
+        let is_path = !is_named && language != Language::Java;
+        let name = path.rsplit('/').next().filter(|name| !is_named && !name.is_empty());
         let language = match language {
             Language::Python => "python",
             Language::JavaScript => "javascript",
+            Language::Java => "java",
         };
         let whose = match user {
             Payer::User(0) | Payer::Nobody => language.to_owned(),

@@ -57,6 +57,7 @@ fn short(rule: FrameRule) -> Rule {
             Rule::row(base, distance, return_below, frame_below)
         }
         FrameRule::FramePointer => Some(Rule::FRAME_POINTER),
+        FrameRule::KeptStackPointer(at) => Rule::kept_stack_pointer(at),
         FrameRule::Signal => Some(Rule::SIGNAL),
         FrameRule::End(end) => {
             let place = End::ALL.iter().position(|known| *known == end).unwrap_or_default();

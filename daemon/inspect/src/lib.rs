@@ -17,7 +17,7 @@
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
 //! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers
 //! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`runtimes`]
-//! with [`python`] and [`v8`] (functions that interpreters and compilers run).
+//! with [`python`], [`v8`] and [`hotspot`] (functions that interpreters and compilers run).
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +32,7 @@ pub mod file_catalogue;
 pub mod file_facts;
 pub mod frame_words;
 pub mod frames;
+pub mod hotspot;
 pub mod inspector;
 pub mod jit;
 pub mod learnt;

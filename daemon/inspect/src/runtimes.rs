@@ -12,17 +12,19 @@
 //!   process's memory, later than the sample (`is_late`).
 
 use super::frame_words::FrameWords;
+use super::hotspot::{self, HotSpots, may_be_hotspot};
 use super::python::{LiveMemory, Pythons, may_be_python};
 use super::questions::{FileAt, RuntimeFound, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack};
 use super::v8::layouts::Layout;
 use super::v8::{V8s, may_be_v8};
-use abi::{PythonFrame, RuntimeLayout};
+use abi::{FrameLayout, PythonFrame, RuntimeLayout};
 use std::fs::File;
+use std::rc::Rc;
 use unwind::{End, Frame};
 
 /// Whether a file of this path may have a runtime that is known.
 pub fn may_be_runtime(path: &[u8]) -> bool {
-    may_be_python(path) || may_be_v8(path)
+    may_be_python(path) || may_be_v8(path) || may_be_hotspot(path)
 }
 
 /// Known runtimes.
@@ -30,13 +32,34 @@ pub fn may_be_runtime(path: &[u8]) -> bool {
 pub struct Runtimes {
     pythons: Pythons,
     v8s: V8s,
+    hotspots: HotSpots,
+}
+
+/// A runtime that keeps its frames on the stack.
+enum Kept {
+    V8(Box<Layout>, LiveMemory),
+    HotSpot(Rc<hotspot::Process>, LiveMemory),
+}
+
+impl Kept {
+    fn frames(&self) -> FrameLayout {
+        match self {
+            Self::V8(layout, _) => layout.sampler,
+            Self::HotSpot(process, _) => process.frame_layout(),
+        }
+    }
+
+    fn memory(&self) -> &LiveMemory {
+        let (Self::V8(_, memory) | Self::HotSpot(_, memory)) = self;
+        memory
+    }
 }
 
 /// What the stacks of one question have of frames that lie on the stack.
 #[derive(Default)]
 pub struct StackNotes {
     /// None: the process has no such runtime.
-    of: Option<(Layout, LiveMemory)>,
+    of: Option<Kept>,
     /// Why the process's runtime is of no use.
     refused: Option<String>,
     /// Of each stack, the words of its frames, innermost first.
@@ -44,6 +67,14 @@ pub struct StackNotes {
 }
 
 impl StackNotes {
+    /// What knows how frames of generated code are kept.
+    pub fn hotspot(&self) -> Option<Rc<hotspot::Process>> {
+        match self.of.as_ref()? {
+            Kept::HotSpot(process, _) => Some(process.clone()),
+            Kept::V8(..) => None,
+        }
+    }
+
     /// Notes the words of a stack's frames: those that the sampler has copied, and others from the
     /// copy of the stack. `frames` are those that were walked here, the first of them has number
     /// `first` in `walked`.
@@ -54,7 +85,8 @@ impl StackNotes {
         (first, frames): (usize, &[Frame]),
         walked: &UnwoundStack,
     ) {
-        let Some((layout, memory)) = &self.of else { return };
+        let Some(kept) = &self.of else { return };
+        let (layout, memory) = (kept.frames(), kept.memory());
         let agree = walked.addresses.iter().zip(&stack.walked).take_while(|(a, b)| a == b).count();
         let by_sampler = match stack.to_walk {
             ToWalk::Nothing(_) => agree,
@@ -68,7 +100,7 @@ impl StackNotes {
         for (frame, depth) in frames.iter().zip(first..).filter(|(_, at)| *at >= by_sampler) {
             let Ok(depth) = u32::try_from(depth) else { continue };
             let copy = (stack.begin, copy);
-            words.extend(FrameWords::read(depth, frame, &layout.sampler, copy, memory));
+            words.extend(FrameWords::read(depth, frame, &layout, copy, memory));
         }
         self.words.push(words);
     }
@@ -78,8 +110,13 @@ impl Runtimes {
     /// Prepares for the stacks of a process. `open` opens a file of the process.
     pub fn begin(&mut self, asked: &Unwind, open: impl Fn(&FileAt) -> Option<File>) -> StackNotes {
         let mut notes = StackNotes::default();
-        match self.v8s.layout(asked, open) {
-            Some(Ok(layout)) => notes.of = Some((layout, LiveMemory::of(asked.pid))),
+        let memory = || LiveMemory::of(asked.pid);
+        let v8 = self.v8s.layout(asked, &open);
+        let v8 = v8.map(|found| found.map(|layout| Kept::V8(Box::new(layout), memory())));
+        let mut hotspot = || self.hotspots.process(asked, &open);
+        let hotspot = || Some(hotspot()?.map(|process| Kept::HotSpot(process, memory())));
+        match v8.or_else(hotspot) {
+            Some(Ok(kept)) => notes.of = Some(kept),
             Some(Err(why)) => notes.refused = Some(why),
             None => {}
         }
@@ -94,7 +131,7 @@ impl Runtimes {
         unwound: &mut Unwound,
         open: impl Fn(&FileAt) -> Option<File>,
     ) {
-        let Some((layout, memory)) = notes.of else {
+        let Some(kept) = notes.of else {
             self.name_python(asked, unwound, open);
             if let Some(why) = notes.refused
                 && unwound.runtime == RuntimeFound::Nowhere
@@ -104,12 +141,17 @@ impl Runtimes {
             return;
         };
         if asked.looks_for_runtime {
-            let frames = layout.sampler;
+            let frames = kept.frames();
             unwound.runtime = RuntimeFound::Layout(RuntimeLayout { frames, ..Default::default() });
         }
         let (words, stacks) = (&notes.words, &mut unwound.stacks);
-        (unwound.functions, unwound.codes) =
-            self.v8s.name((asked.pid, asked.space), (&layout, &memory), words, stacks);
+        (unwound.functions, unwound.codes) = match &kept {
+            Kept::V8(layout, memory) => {
+                let process = (asked.pid, asked.space);
+                self.v8s.name(process, (layout, memory), words, stacks)
+            }
+            Kept::HotSpot(process, _) => self.hotspots.name(asked, process, words, stacks),
+        };
     }
 
     fn name_python(

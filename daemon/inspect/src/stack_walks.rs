@@ -6,6 +6,7 @@ use super::questions::{
     CodeSource, FileAt, MappedCode, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack,
 };
 use crate::file_catalogue::Catalogue;
+use crate::hotspot;
 use crate::learnt::said;
 use crate::open_mapped::keeps_busy;
 use crate::runtimes::Runtimes;
@@ -17,9 +18,12 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use unwind::{Code, End, Frame, Image, ReadAt, Registers, Space, Unwinder, Window};
+use unwind::{
+    Code, End, Frame, FrameRule, GeneratedFrame, Image, ReadAt, Registers, Space, Unwinder, Window,
+};
 
 /// Most files that are known, each an open file once a walk came through it. With fewer, files of a
 /// busy host are opened and their tables read again.
@@ -152,6 +156,9 @@ struct Mapped {
     code: Vec<(u64, u64, Code)>,
     pid: u32,
     memory: RefCell<Option<Option<File>>>,
+    /// None: HotSpot does not run yet, or `has_hotspot` is false.
+    hotspot: Option<Rc<hotspot::Process>>,
+    has_hotspot: bool,
 }
 
 impl Space for Mapped {
@@ -177,6 +184,17 @@ impl Space for Mapped {
         let memory = memory.get_or_insert_with(open).as_ref();
         memory.and_then(|memory| FileExt::read_at(memory, buffer, address).ok()).unwrap_or(0)
     }
+
+    fn generated_frame(&self, address: u64, is_exact: bool) -> Option<GeneratedFrame> {
+        let known = self.hotspot.as_ref().and_then(|it| it.frame_at(address, is_exact));
+        // Nothing is learnt of code that is not finished yet, or no more there.
+        let unknown = GeneratedFrame { rule: FrameRule::Other, follows_call: true };
+        known.or_else(|| self.has_hotspot.then_some(unknown))
+    }
+
+    fn generated_block(&self, begin: u64) -> Option<Vec<(u16, FrameRule)>> {
+        self.hotspot.as_ref()?.block(begin)
+    }
 }
 
 impl StackWalks {
@@ -185,9 +203,13 @@ impl StackWalks {
         self.forget_unused();
         let code =
             asked.map.iter().map(|mapped| self.code_of(asked.pid, mapped, catalogue)).collect();
-        let space = Mapped { code, pid: asked.pid, memory: RefCell::default() };
         let open = |file: &FileAt| opened_for_tables(file, catalogue);
         let mut notes = self.runtimes.begin(asked, open);
+        let hotspot = notes.hotspot();
+        let files = asked.map.iter().filter_map(|mapped| mapped.code.file());
+        let has_hotspot = files.into_iter().any(|file| hotspot::may_be_hotspot(&file.path.0));
+        let memory = RefCell::default();
+        let space = Mapped { code, pid: asked.pid, memory, hotspot, has_hotspot };
         let mut frames = Vec::new();
         let mut copy = Vec::new();
         let mut walked = Vec::with_capacity(asked.stacks.len());

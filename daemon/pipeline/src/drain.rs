@@ -246,11 +246,12 @@ impl<Source: SampleSource> Collector<Source> {
             self.instruments.waits.begin(waits::without_stack(record));
         }
         self.count_waits(window);
-        for order in self.instruments.call_stacks.take_rules(&self.spaces.mappings) {
-            self.source.steer(order);
-        }
+        // Before the rules, by which the sampler walks frames whose words it would not note.
         for (space, layout) in self.instruments.call_stacks.take_runtimes() {
             self.source.steer(Order::Runtime { space, layout });
+        }
+        for order in self.instruments.call_stacks.take_rules(&self.spaces.mappings) {
+            self.source.steer(order);
         }
         for NamedCode { space, piece, name } in self.instruments.call_stacks.take_codes() {
             self.spaces.jit.learn(process_of_space(space), window.to_ns, piece, &name);

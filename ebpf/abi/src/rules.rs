@@ -160,6 +160,14 @@ impl Rule {
         fits.then_some(Self(kind | words << 8 | return_words << 28 | frame_words << 38))
     }
 
+    /// A frame record is where the frame pointer points, and the caller's stack pointer is in
+    /// memory, `at` bytes from it: a multiple of 8, but not 0. `None` for others.
+    #[must_use]
+    pub fn kept_stack_pointer(at: i16) -> Option<Self> {
+        let words = (i64::from(at) / 8) as u64 & 0xf_ffff;
+        (at != 0 && at % 8 == 0).then_some(Self(FRAME_POINTER | words << 8))
+    }
+
     /// The walk ends here; as [`crate::StackRecord::user_end`], below 16.
     #[must_use]
     pub fn end(end: u8) -> Self {

@@ -12,6 +12,7 @@ pub mod code_bytes;
 pub mod control;
 pub mod databases;
 pub mod generated;
+pub mod hotspot;
 pub mod images;
 pub mod inspectors;
 pub mod kernel;

@@ -30,6 +30,7 @@ mod exceptions;
 mod generated;
 mod guide;
 mod hostile;
+mod java;
 mod listing;
 mod live;
 mod loader;

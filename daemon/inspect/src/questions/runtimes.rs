@@ -38,6 +38,8 @@ pub enum Language {
     Python,
     /// V8.
     JavaScript,
+    /// HotSpot.
+    Java,
 }
 
 /// Frames of functions that stand in the place of a native frame.

@@ -505,7 +505,8 @@ fn walk_space(
     let payer = jobs.first().map_or(Payer::Unknown, |job| job.payer);
     let first = jobs.iter().find_map(|job| Some((job.space.as_ref()?, job.program.as_ref())));
     let now = Instant::now();
-    let looks_for_runtime = first.is_some_and(|((map, _), _)| looks.wants(space, map, now));
+    let looks_for_runtime = first.is_some_and(|((map, _), _)| looks.wants(space, map, now))
+        || jobs.iter().any(PlacedStack::lacks_words);
     let mut end = 0;
     let stacks: Vec<SampledStack> = jobs
         .iter()

@@ -4,6 +4,7 @@ use super::{MAPPED_MAX, process_of};
 use address_spaces::mappings::{AddressMap, Mapping, Mappings, Window};
 use address_spaces::scopes::Tags;
 use address_spaces::users::Payer;
+use inspect::hotspot::may_be_hotspot;
 use inspect::open_mapped::MappedAt;
 use inspect::questions::{CodeSource, MappedCode};
 use inspect::v8::may_be_v8;
@@ -21,6 +22,19 @@ pub struct PlacedStack {
 }
 
 impl PlacedStack {
+    /// Whether the process has generated code that a runtime's tables name.
+    pub(super) fn has_named_code(&self) -> bool {
+        let map = self.space.as_ref().map(|(map, _)| map.iter());
+        map.is_some_and(|mut map| map.any(|mapping| may_be_hotspot(&mapping.file.path)))
+    }
+
+    /// Whether the sampler does not know which words of this process's frames to note, although
+    /// their addresses alone do not name them. Once rules of such frames are learnt, nobody else
+    /// sees the words.
+    pub(super) fn lacks_words(&self) -> bool {
+        self.raw.record.has_frame_layout == 0 && self.has_named_code()
+    }
+
     /// Device and inode of the file that the program is in.
     pub(super) fn program_file(&self) -> Option<(u64, u64)> {
         match &self.program.as_ref()?.file.id {

@@ -37,7 +37,12 @@ impl NamedCode {
             let RuntimeFunction { name, file, first_line, .. } =
                 functions.get(code.function as usize)?;
             let file = file.rsplit('/').next().unwrap_or(file);
-            let name = format!("{name} {file}:{first_line}");
+            // Code of a runtime's own has no file, and that of classes that it made no lines.
+            let name = match (file, *first_line) {
+                ("", _) => name.clone(),
+                (file, 0) => format!("{name} {file}"),
+                (file, line) => format!("{name} {file}:{line}"),
+            };
             Some(Self { space, piece: (code.start, code.size), name })
         };
         codes.iter().filter_map(named).collect()
