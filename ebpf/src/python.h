@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Frames of CPython at a sample. They lie in the heap and are gone when the daemon looks: so the
- * sampler copies of each frame its code object, its instruction and what kind it is. Names come
- * from the code objects, later. Processes without a runtime that is known pay for one look-up.
+ * Frames of interpreters (CPython, Ruby, PHP) at a sample. They lie in the heap and are gone when
+ * the daemon looks: so the sampler copies of each frame its code object, its instruction and what
+ * kind it is. Each frame has a link to the next one, or lies a constant distance before it. Names
+ * come from the code objects, later. Processes without a runtime that is known pay for one look-up.
  */
 #pragma once
 
@@ -44,18 +45,33 @@ INLINE u64 word_of(const void *block, u64 at)
 	return *(const u64 *)((const unsigned char *)block + (at & 0x78));
 }
 
-/* The current thread's innermost frame; 0: none. */
-OUT_OF_LINE u64 innermost_python(const struct python_layout *layout)
+/* What leads to the current thread's frames; 0: nothing. */
+INLINE u64 list_state(const struct python_layout *layout)
 {
-	u64 thread = thread_pointer();
-	u64 state, frame;
+	u64 thread, state;
 
+	if (layout->root)
+		return user_word(layout->root);
+	thread = thread_pointer();
 	if (!thread)
 		return 0;
 	state = user_word(thread + layout->state_at);
 	/* The word may be another library's, or of a thread that never ran Python. */
-	if (!state || user_word(state + layout->id_at) != thread)
+	if (!state || layout->id_at == PYTHON_DIRECT)
+		return state;
+	return user_word(state + layout->id_at) == thread ? state : 0;
+}
+
+/* The current thread's innermost frame; 0: none. `end`: where frames in a row end. */
+OUT_OF_LINE u64 innermost_python(const struct python_layout *layout, u64 *end)
+{
+	u64 state = list_state(layout), frame;
+
+	if (!state)
 		return 0;
+	*end = layout->step ? user_word(state) + 8 * user_word(state + 8) : 0;
+	if (layout->frame_at == PYTHON_DIRECT)
+		return state;
 	frame = user_word(state + layout->frame_at);
 	if (frame && layout->current_at != PYTHON_DIRECT)
 		frame = user_word(frame + layout->current_at);
@@ -69,7 +85,7 @@ OUT_OF_LINE void copy_python(struct stack_record *record)
 	const struct runtime_layout *layouts = bpf_map_lookup_elem(&RUNTIMES, &record->space);
 	const struct python_layout *layout;
 	struct python_frame *frames = (void *)(record + 1);
-	u64 frame, size;
+	u64 frame, size, end = 0;
 	u32 number;
 
 	if (!layouts)
@@ -78,7 +94,7 @@ OUT_OF_LINE void copy_python(struct stack_record *record)
 	layout = &layouts->python;
 	if (!layout->block_bytes)
 		return;
-	frame = innermost_python(layout);
+	frame = innermost_python(layout, &end);
 	for (number = 0; number < PYTHON_FRAMES_MAX; number++) {
 		struct python_frame *to = frames + number;
 
@@ -89,8 +105,15 @@ OUT_OF_LINE void copy_python(struct stack_record *record)
 		/* The block's other words are overwritten by the next frame. */
 		if (bpf_probe_read_user(to, size, (void *)(frame + layout->block_at)) != 0)
 			break;
-		frame = word_of(to, layout->previous_at);
 		size = word_of(to, layout->flags_at);
+		if (layout->flags_at & PYTHON_FLAGS_THERE)
+			size = user_word(size);
+		if (!layout->step)
+			frame = word_of(to, layout->previous_at);
+		else if (frame + layout->step < end)
+			frame += layout->step;
+		else
+			frame = 0;
 		*to = (struct python_frame){
 			.code = word_of(to, layout->code_at),
 			.instruction = word_of(to, layout->instruction_at),

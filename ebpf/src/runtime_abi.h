@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * The bytes that the sampler and the daemon share about frames of functions that runtimes run
- * (CPython, V8): twins of the structures and constants of the same names in ebpf/abi/src/python.rs
+ * (CPython, Ruby, PHP, V8): twins of the structures and constants of the same names in ebpf/abi/src/python.rs
  * and ebpf/abi/src/runtimes.rs, which document each field.
  */
 #pragma once
@@ -12,20 +12,22 @@ enum {
 	PYTHON_FRAMES_MAX = 128,
 	PYTHON_BLOCK_MAX = 96,
 	PYTHON_DIRECT = 65535,
+	PYTHON_FLAGS_THERE = 32768,
 	RUNTIME_PROCESSES_MAX = 1024,
 	RUNTIME_FRAMES_MAX = 128,
 	RUNTIME_BLOCK_BYTES = 64,
 	RUNTIME_WORDS = 4,
 };
 
-/* A frame of CPython. */
+/* A frame in a list of an interpreter's. */
 struct python_frame {
 	u64 code;
 	u64 instruction;
 	u64 flags;
 };
-/* Where a CPython has what the sampler follows. */
+/* Where an interpreter has what the sampler follows. */
 struct python_layout {
+	u64 root;
 	int state_at;
 	unsigned short id_at;
 	unsigned short frame_at;
@@ -36,7 +38,7 @@ struct python_layout {
 	unsigned short previous_at;
 	unsigned short instruction_at;
 	unsigned short flags_at;
-	unsigned short reserved;
+	unsigned short step;
 };
 /* Which words of a frame that is kept by a frame pointer tell its function. A frame has two blocks,
  * of RUNTIME_BLOCK_BYTES at most: words 0 to 7 are from the stack, 8 to 15 from an object that one
@@ -65,11 +67,11 @@ struct runtime_frame {
 };
 
 ASSERT_SIZE(python_frame, 24);
-ASSERT_SIZE(python_layout, 24);
-ASSERT_OFFSET(python_layout, flags_at, 20);
+ASSERT_SIZE(python_layout, 32);
+ASSERT_OFFSET(python_layout, flags_at, 28);
 ASSERT_SIZE(frame_layout, 16);
 ASSERT_OFFSET(frame_layout, words, 12);
-ASSERT_SIZE(runtime_layout, 40);
-ASSERT_OFFSET(runtime_layout, frames, 24);
+ASSERT_SIZE(runtime_layout, 48);
+ASSERT_OFFSET(runtime_layout, frames, 32);
 ASSERT_SIZE(runtime_frame, 40);
 ASSERT_OFFSET(runtime_frame, words, 8);

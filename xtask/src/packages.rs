@@ -16,13 +16,15 @@ pub const COMPILER: [Need; 2] = [
 
 /// To make stripped and split binaries in tests, to run programs with fewer rights and on small
 /// disks, and programs to load the hook into.
-pub const TEST_TOOLS: [Need; 16] = [
+pub const TEST_TOOLS: [Need; 18] = [
     ("objcopy", "binutils", "makes stripped and split binaries"),
     ("setpriv", "util-linux", "runs programs without rights"),
     ("mount", "mount", "makes a small disk to fill"),
     ("node", "nodejs", "makes code at run time"),
     ("javac", "default-jdk-headless", "makes code at run time"),
     ("python3", "python3", "a program to load the hook into"),
+    ("ruby3.1", "ruby3.1", "an interpreter whose frames are read"),
+    ("php8.2", "php8.2-cli", "an interpreter whose frames are read"),
     ("perl", "perl", "a program to load the hook into"),
     ("git", "git", "a program to load the hook into"),
     ("c++", "g++", "builds a workload in C++"),
@@ -163,6 +165,8 @@ pub const WALKED: [Need; 6] = [
 pub const COUNTED: [Need; 9] = [
     ("valgrind", "valgrind", "counts what is executed"),
     ("go", "golang-go", "builds a program in Go"),
+    ("ruby3.1", "ruby3.1", "an interpreter whose frames are read"),
+    ("php8.2", "php8.2-cli", "an interpreter whose frames are read"),
     ("perl", "perl", "a program to count"),
     ("lua5.4", "lua5.4", "a program to count"),
     ("mawk", "mawk", "a program to count"),
@@ -196,6 +200,8 @@ pub const CALLGRIND: [Need; 4] = [
     ("valgrind", "valgrind", "counts how often branches are taken"),
     ("objdump", "binutils", "tells which instructions branch"),
     ("setpriv", "util-linux", "ends what was started with the benchmark"),
+    ("ruby3.1", "ruby3.1", "an interpreter whose frames are read"),
+    ("php8.2", "php8.2-cli", "an interpreter whose frames are read"),
     ("perl", "perl", "a program to count branches of"),
 ];
 

@@ -146,3 +146,25 @@ pub fn parts_of_procedure(file: &File, of: Range<u64>) -> Result<Vec<Range<u64>>
     parts.extend(outside.map(|((start, end), _)| start..end));
     Ok(parts)
 }
+
+/// Most ranges that are returned of one file.
+const LARGE_MAX: usize = 4096;
+
+/// Ranges of the unwind table of at least this length, which are procedures or parts of them, in
+/// ascending order; at most 4096. None of a file whose table is larger than 16 MiB.
+pub fn large_procedures_of_file(
+    file: &File,
+    bytes_min: u64,
+) -> Result<Vec<Range<u64>>, ImageError> {
+    let elf = Elf::parse(Source::file(file)?)?;
+    let sections = elf.sections()?;
+    let table = sections.iter().find(|section| &*section.name == ".eh_frame");
+    if table.is_none_or(|table| table.size > UNWIND_LIMIT) {
+        return Ok(Vec::new());
+    }
+    let (mut ranges, _) = eh_frame::ranges(&elf, &sections);
+    ranges.retain(|(begin, end)| end.saturating_sub(*begin) >= bytes_min);
+    ranges.sort_unstable();
+    ranges.truncate(LARGE_MAX);
+    Ok(ranges.into_iter().map(|(begin, end)| begin..end).collect())
+}

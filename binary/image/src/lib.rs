@@ -59,7 +59,9 @@ pub use debug_file::default_debug_roots;
 pub use debug_info::DebugInfo;
 pub use demangle::{demangle, without_suffix};
 pub use error::ImageError;
-pub use exports::{Export, exports_of_file, parts_of_procedure, prefixed_exports_of_file};
+pub use exports::{
+    Export, exports_of_file, large_procedures_of_file, parts_of_procedure, prefixed_exports_of_file,
+};
 pub use id::ImageId;
 pub use identify::{build_id_of_file, identify, identify_file};
 pub use imports::Imports;

@@ -82,6 +82,8 @@ impl ScriptFiles {
             Language::Python => "python",
             Language::JavaScript => "javascript",
             Language::Java => "java",
+            Language::Ruby => "ruby",
+            Language::Php => "php",
         };
         let whose = match user {
             Payer::User(0) | Payer::Nobody => language.to_owned(),

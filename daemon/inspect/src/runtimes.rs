@@ -3,8 +3,8 @@
 //!
 //! A runtime's frames are in one of two places:
 //!
-//! - **In the heap**, as CPython's: the sampler follows the list from the thread on, and
-//!   [`python`](super::python) merges it with the native frames.
+//! - **In the heap**, as CPython's, Ruby's and PHP's: the sampler follows the list from the thread
+//!   on, and [`python`](super::python) or [`lists`](super::lists) merges it with the native frames.
 //! - **On the stack**, kept by a frame pointer: a native frame is the function's. The sampler's
 //!   walk copies some words of each such frame in passing ([`abi::FrameLayout`] says which). Where
 //!   an inspector has walked the stack, the words are read from the copy of the stack here
@@ -13,6 +13,7 @@
 
 use super::frame_words::FrameWords;
 use super::hotspot::{self, HotSpots, may_be_hotspot};
+use super::lists::{Lists, may_be_listed};
 use super::python::{LiveMemory, Pythons, may_be_python};
 use super::questions::{FileAt, RuntimeFound, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack};
 use super::v8::layouts::Layout;
@@ -24,7 +25,7 @@ use unwind::{End, Frame};
 
 /// Whether a file of this path may have a runtime that is known.
 pub fn may_be_runtime(path: &[u8]) -> bool {
-    may_be_python(path) || may_be_v8(path) || may_be_hotspot(path)
+    may_be_python(path) || may_be_v8(path) || may_be_hotspot(path) || may_be_listed(path)
 }
 
 /// Known runtimes.
@@ -33,6 +34,7 @@ pub struct Runtimes {
     pythons: Pythons,
     v8s: V8s,
     hotspots: HotSpots,
+    lists: Lists,
 }
 
 /// A runtime that keeps its frames on the stack.
@@ -132,7 +134,7 @@ impl Runtimes {
         open: impl Fn(&FileAt) -> Option<File>,
     ) {
         let Some(kept) = notes.of else {
-            self.name_python(asked, unwound, open);
+            self.name_listed(asked, unwound, open);
             if let Some(why) = notes.refused
                 && unwound.runtime == RuntimeFound::Nowhere
             {
@@ -154,17 +156,20 @@ impl Runtimes {
         };
     }
 
-    fn name_python(
+    fn name_listed(
         &mut self,
         asked: &Unwind,
         unwound: &mut Unwound,
         open: impl Fn(&FileAt) -> Option<File>,
     ) {
-        let has_python = asked.stacks.iter().any(|stack| !stack.python.is_empty());
-        if !has_python && !asked.looks_for_runtime {
+        let has_frames = asked.stacks.iter().any(|stack| !stack.python.is_empty());
+        if !has_frames && !asked.looks_for_runtime {
             return;
         }
-        let Some(mut reading) = self.pythons.reading(asked, open) else { return };
+        let Some(mut reading) = self.pythons.reading(asked, &open) else {
+            self.lists.name(asked, unwound, open);
+            return;
+        };
         if asked.looks_for_runtime {
             unwound.runtime = reading.look();
         }

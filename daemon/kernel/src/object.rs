@@ -49,13 +49,13 @@ type RuntimeBytes = [u8; size_of::<RuntimeLayout>()];
 fn runtime_bytes(layout: &RuntimeLayout) -> RuntimeBytes {
     let RuntimeLayout { python: layout, frames } = layout;
     let PythonLayout { state_at, id_at, frame_at, current_at, block_at, block_bytes, .. } = *layout;
-    let PythonLayout { code_at, previous_at, instruction_at, flags_at, reserved, .. } = *layout;
+    let PythonLayout { code_at, previous_at, instruction_at, flags_at, step, root, .. } = *layout;
     let words = [
         [id_at, frame_at, current_at, block_at, block_bytes],
-        [code_at, previous_at, instruction_at, flags_at, reserved],
+        [code_at, previous_at, instruction_at, flags_at, step],
     ];
     let words = words.into_iter().flatten().flat_map(u16::to_ne_bytes);
-    let python = state_at.to_ne_bytes().into_iter().chain(words);
+    let python = root.to_ne_bytes().into_iter().chain(state_at.to_ne_bytes()).chain(words);
     let FrameLayout { block_at, block_bytes, object_at, object_bytes, .. } = *frames;
     let FrameLayout { object, tag, tag_mask, tag_bits, words, .. } = *frames;
     let [block_at, object_at] = [block_at, object_at].map(i16::to_ne_bytes);

@@ -22,7 +22,10 @@ mod stacks;
 mod waits;
 
 pub use kernel_scopes::{KernelScope, KernelScopes};
-pub use python::{PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FRAMES_MAX, PythonFrame, PythonLayout};
+pub use python::{
+    PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FLAGS_THERE, PYTHON_FRAMES_MAX, PythonFrame,
+    PythonLayout,
+};
 pub use rules::{
     EXTENT_RULES_MAX, Extent, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges, FrameBase,
     RULE_BLOCK_BYTES, RULES_MAX, Rule, RuleKey, RuleWords, WALK_FRAMES_MAX, WALK_WHOLE,
@@ -486,6 +489,7 @@ mod tests {
             ("RUNTIME_BLOCK_BYTES", RUNTIME_BLOCK_BYTES),
             ("RUNTIME_WORDS", RUNTIME_WORDS),
             ("PYTHON_DIRECT", usize::from(PYTHON_DIRECT)),
+            ("PYTHON_FLAGS_THERE", usize::from(PYTHON_FLAGS_THERE)),
             ("WAIT_LINES", WAIT_LINES),
             ("WAIT_SAMPLES_MAX", WAIT_SAMPLES_MAX),
             ("WAIT_PAYERS_MAX", WAIT_PAYERS_MAX),

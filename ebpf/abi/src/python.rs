@@ -1,4 +1,4 @@
-//! Frames of CPython that the sampler copies.
+//! Frames of interpreters (CPython, Ruby, PHP) that the sampler copies.
 
 use core::mem::{offset_of, size_of};
 
@@ -7,10 +7,13 @@ use core::mem::{offset_of, size_of};
 pub const PYTHON_FRAMES_MAX: usize = 128;
 /// Most bytes of one frame of CPython that are read.
 pub const PYTHON_BLOCK_MAX: usize = 96;
-/// [`PythonLayout::current_at`] where the thread's state has the frame itself.
+/// [`PythonLayout::current_at`] where the thread's state has the frame itself,
+/// [`PythonLayout::frame_at`] where it is the frame, and [`PythonLayout::id_at`] where it has none.
 pub const PYTHON_DIRECT: u16 = u16::MAX;
+/// Bit of [`PythonLayout::flags_at`]: the word there is the address of the word.
+pub const PYTHON_FLAGS_THERE: u16 = 1 << 15;
 
-/// A frame of CPython as the sampler copied it.
+/// A frame of an interpreter as the sampler copied it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PythonFrame {
@@ -22,11 +25,13 @@ pub struct PythonFrame {
     pub flags: u64,
 }
 
-/// Offsets, in bytes, of the fields of CPython that the sampler follows. It reads a block of each
+/// Offsets, in bytes, of the fields of an interpreter that the sampler follows. It reads a block of each
 /// frame; fields in the block are words of 8 bytes at multiples of 8.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PythonLayout {
+    /// Address of the word with the address of the thread's state; 0: it is in the thread.
+    pub root: u64,
     /// From the thread's pointer (`%fs`) to the word with the address of the thread's state.
     pub state_at: i32,
     /// In the thread's state: the thread's pointer. The sampler checks it.
@@ -38,7 +43,7 @@ pub struct PythonLayout {
     pub current_at: u16,
     /// In a frame: the block.
     pub block_at: u16,
-    /// Length of the block, at most [`PYTHON_BLOCK_MAX`]; 0: the process runs no CPython.
+    /// Length of the block, at most [`PYTHON_BLOCK_MAX`]; 0: the process has no such frames.
     pub block_bytes: u16,
     /// In the block: the code object.
     pub code_at: u16,
@@ -48,11 +53,12 @@ pub struct PythonLayout {
     pub instruction_at: u16,
     /// In the block: what kind of frame it is.
     pub flags_at: u16,
-    /// Fills up.
-    pub reserved: u16,
+    /// From a frame to its caller; 0: the frame has a link. Such frames lie in an area whose
+    /// address, and length in words, are the first words of the thread's state.
+    pub step: u16,
 }
 
 const _: () = {
-    assert!(size_of::<PythonFrame>() == 24 && size_of::<PythonLayout>() == 24);
-    assert!(offset_of!(PythonLayout, flags_at) == 20);
+    assert!(size_of::<PythonFrame>() == 24 && size_of::<PythonLayout>() == 32);
+    assert!(offset_of!(PythonLayout, flags_at) == 28);
 };

@@ -43,7 +43,7 @@ pub struct FrameLayout {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeLayout {
-    /// Of CPython; [`PythonLayout::block_bytes`] is 0 where the process runs none.
+    /// Of frames in the heap.
     pub python: PythonLayout,
     /// Of frames on the stack.
     pub frames: FrameLayout,
@@ -63,6 +63,6 @@ pub struct RuntimeFrame {
 
 const _: () = {
     assert!(size_of::<FrameLayout>() == 16 && offset_of!(FrameLayout, words) == 12);
-    assert!(size_of::<RuntimeLayout>() == 40 && offset_of!(RuntimeLayout, frames) == 24);
+    assert!(size_of::<RuntimeLayout>() == 48 && offset_of!(RuntimeLayout, frames) == 32);
     assert!(size_of::<RuntimeFrame>() == 40 && offset_of!(RuntimeFrame, words) == 8);
 };

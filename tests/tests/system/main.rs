@@ -32,6 +32,7 @@ mod guide;
 mod hostile;
 mod java;
 mod listing;
+mod lists;
 mod live;
 mod loader;
 mod mappings;

@@ -86,6 +86,7 @@ const fn sampler(
     [code_at, previous_at, instruction_at, flags_at]: [u16; 4],
 ) -> PythonLayout {
     PythonLayout {
+        root: 0,
         state_at: 0,
         id_at,
         frame_at,
@@ -96,7 +97,7 @@ const fn sampler(
         previous_at,
         instruction_at,
         flags_at,
-        reserved: 0,
+        step: 0,
     }
 }
 

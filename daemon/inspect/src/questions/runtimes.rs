@@ -40,6 +40,10 @@ pub enum Language {
     JavaScript,
     /// HotSpot.
     Java,
+    /// The reference implementation of Ruby, CRuby.
+    Ruby,
+    /// The Zend Engine.
+    Php,
 }
 
 /// Frames of functions that stand in the place of a native frame.
@@ -98,6 +102,7 @@ struct FrameFields {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "PythonLayout")]
 struct LayoutFields {
+    root: u64,
     state_at: i32,
     id_at: u16,
     frame_at: u16,
@@ -108,5 +113,5 @@ struct LayoutFields {
     previous_at: u16,
     instruction_at: u16,
     flags_at: u16,
-    reserved: u16,
+    step: u16,
 }
