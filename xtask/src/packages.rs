@@ -165,8 +165,6 @@ pub const WALKED: [Need; 6] = [
 pub const COUNTED: [Need; 9] = [
     ("valgrind", "valgrind", "counts what is executed"),
     ("go", "golang-go", "builds a program in Go"),
-    ("ruby3.1", "ruby3.1", "an interpreter whose frames are read"),
-    ("php8.2", "php8.2-cli", "an interpreter whose frames are read"),
     ("perl", "perl", "a program to count"),
     ("lua5.4", "lua5.4", "a program to count"),
     ("mawk", "mawk", "a program to count"),
@@ -200,8 +198,6 @@ pub const CALLGRIND: [Need; 4] = [
     ("valgrind", "valgrind", "counts how often branches are taken"),
     ("objdump", "binutils", "tells which instructions branch"),
     ("setpriv", "util-linux", "ends what was started with the benchmark"),
-    ("ruby3.1", "ruby3.1", "an interpreter whose frames are read"),
-    ("php8.2", "php8.2-cli", "an interpreter whose frames are read"),
     ("perl", "perl", "a program to count branches of"),
 ];
 
