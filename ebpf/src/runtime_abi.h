@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * The bytes that the sampler and the daemon share about frames of functions that runtimes run
- * (CPython, Ruby, PHP, V8): twins of the structures and constants of the same names in ebpf/abi/src/python.rs
- * and ebpf/abi/src/runtimes.rs, which document each field.
+ * (CPython, Ruby, PHP, V8): twins of the structures and constants of the same names in
+ * ebpf/abi/src/python.rs and ebpf/abi/src/runtimes.rs, which document each field.
  */
 #pragma once
 

@@ -152,6 +152,9 @@ const LARGE_MAX: usize = 4096;
 
 /// Ranges of the unwind table of at least this length, which are procedures or parts of them, in
 /// ascending order; at most 4096. None of a file whose table is larger than 16 MiB.
+///
+/// # Errors
+/// As [`exports_of_file`].
 pub fn large_procedures_of_file(
     file: &File,
     bytes_min: u64,

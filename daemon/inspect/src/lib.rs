@@ -17,7 +17,8 @@
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
 //! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers
 //! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`runtimes`]
-//! with [`python`], [`lists`], [`v8`] and [`hotspot`] (functions that interpreters and compilers run).
+//! with [`python`], [`lists`], [`v8`] and [`hotspot`] (functions that interpreters and compilers
+//! run).
 
 #![forbid(unsafe_code)]
 

@@ -25,8 +25,8 @@ pub struct PythonFrame {
     pub flags: u64,
 }
 
-/// Offsets, in bytes, of the fields of an interpreter that the sampler follows. It reads a block of each
-/// frame; fields in the block are words of 8 bytes at multiples of 8.
+/// Offsets, in bytes, of the fields of an interpreter that the sampler follows. It reads a block
+/// of each frame; fields in the block are words of 8 bytes at multiples of 8.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PythonLayout {

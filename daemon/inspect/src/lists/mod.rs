@@ -157,7 +157,7 @@ impl Functions {
 
 impl Lists {
     /// Replaces native frames of an interpreter's loop in the stacks of a process, and says where
-    /// its frames are, if that was asked. Whether it has an interpreter.
+    /// its frames are, if that was asked. `open` opens a file of the process.
     pub fn name(
         &mut self,
         asked: &Unwind,
@@ -187,7 +187,7 @@ impl Lists {
             let runs = match program {
                 Program::Ruby(ruby) => runs_of_ruby(ruby, (&memory, bias), &frames, walked),
                 Program::Php(php) => {
-                    // The C library's registers, as of a sample: r15 is the last of 16.
+                    // `ZEND_VM_IP_GLOBAL_REG` is r15, the last of 16 (Zend/zend_execute.c).
                     let opline = stack.registers.get(15).filter(|_| stack.registers.len() > 16);
                     runs_of_php(php, (&memory, bias), &frames, walked, opline.copied())
                 }

@@ -26,7 +26,7 @@ const SYMBOLS: [&str; 3] = ["executor_globals", "execute_ex", "executor_globals_
 /// What stands before the version in the file's constants (main/main.c).
 const VERSION_AFTER: &[u8] = b"X-Powered-By: PHP/";
 /// Bytes of constants that are searched for it: PHP has 4 to 10 MiB with all that it knows.
-const CONSTANTS_MAX: u64 = 64 << 20;
+const CONSTANTS_MAX: u64 = 32 << 20;
 /// `current_execute_data` in `executor_globals`.
 const CURRENT_AT: u64 = 488;
 /// `ZEND_CALL_TOP` in the low half of the word (`This.u1.type_info`): C has called it.
