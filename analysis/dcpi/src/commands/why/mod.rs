@@ -84,7 +84,8 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 /// Share of the time that a finding needs at least.
 const SHARE_MIN: f64 = 0.01;
-/// Bytes of hot code of an image that are judged as a whole, if no loop takes this part of the time.
+/// Bytes of hot code of an image that are judged as a whole, if no loop takes the part of the time
+/// below.
 const SPREAD_BYTES: usize = 32 << 10;
 const LOOP: f64 = 0.2;
 
