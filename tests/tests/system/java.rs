@@ -30,7 +30,7 @@ const CALLS: [(&str, &[&str]); 12] = [
 const MODES: [&str; 3] = ["-Xmixed", "-Xint", "-XX:TieredStopAtLevel=1"];
 /// Part of the time whose stacks may be cut: in 8 s some 1 %, most of it before the daemon knows
 /// the code, and more on a busy machine.
-const CUT_MAX: f64 = 0.04;
+const CUT_MAX: f64 = 0.1;
 
 /// A frame's method, without the class of the workload: `Methods$Square.area` is `Square.area`.
 fn of_workload(frame: &str) -> Option<&str> {

@@ -43,6 +43,11 @@ fn functions_of_python_are_frames_in_their_order() {
     let mut times = [0.0; CHAINS.len()];
     let (mut all, mut unnamed) = (0.0, 0.0);
     for (frames, time) in folded(&place, "cpu-clock", "python3") {
+        // On a busy host some copies of stacks have no room.
+        if frames.iter().any(|frame| frame == "[truncated]") {
+            unnamed += time;
+            continue;
+        }
         let functions: Vec<&str> =
             frames.iter().map(String::as_str).filter(|frame| is_known(frame)).collect();
         // Stacks outside of `leaf` are few, and each of their functions may be the innermost.
