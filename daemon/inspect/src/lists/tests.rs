@@ -175,6 +175,48 @@ fn versions_are_in_constants_and_names_of_files() {
     assert!(!may_be_listed(b"/usr/lib/php/20220829/json.so") && !may_be_listed(b"/ruby/bin/x"));
 }
 
+/// A VM whose main thread has its context at 0x9_0000 and the C library's thread at 0xa_0000, in
+/// the word at `thread_at` of the thread's structure or, behind it, of a native thread's.
+fn vm(thread_at: u64, native_at: Option<u64>) -> Bytes {
+    let memory = Bytes::default();
+    memory.put_words(0x1000, &[(0, 0x2000)]);
+    memory.put_words(0x2000, &[(0, 5), (8, 0x2000), (16, 0x3000)]);
+    memory.put_words(0x3000, &[(0, 1), (8, 0x9_0000)]);
+    memory.put_words(0x9_0000, &[(0, 0x10_0000), (8, 1 << 17), (16, 0x10_0000 + (1 << 20) - 56)]);
+    let to = match native_at {
+        Some(native_at) => {
+            memory.put_words(0x5000, &[(0, 0), (8, 0), (16, 0)]);
+            memory.put_words(0x5000, &[(native_at, 0xa_0000)]);
+            0x5000
+        }
+        None => 0xa_0000,
+    };
+    for at in (16..thread_at).step_by(8) {
+        memory.put_words(0x3000, &[(at, 0)]);
+    }
+    memory.put_words(0x3000, &[(thread_at, to)]);
+    memory.put(0xa_0000 - 1024, &[0; 1024]);
+    memory.put_words(0xa_0000, &[(0, 0xa_0000), (8, 0), (16, 0xa_0000)]);
+    memory.put_words(0xa_0000 - 200, &[(0, 0x9_0000)]);
+    memory
+}
+
+#[test]
+fn the_variable_of_rubys_threads_is_found_by_what_is_in_it() {
+    let found = |memory: &Bytes| ruby::variable_of_threads(memory, 0x1000);
+    assert_eq!(found(&vm(80, None)), Some(-200));
+    assert_eq!(found(&vm(40, Some(16))), Some(-200), "as from 3.3 on");
+    let twice = vm(80, None);
+    twice.put_words(0xa_0000 - 400, &[(0, 0x9_0000)]);
+    assert_eq!(found(&twice), None, "which of both is not known");
+    let begins = vm(80, None);
+    begins.put_words(0x9_0000, &[(16, 0)]);
+    assert_eq!(found(&begins), None, "the thread has no frame yet");
+    let other = vm(80, None);
+    other.put_words(0xa_0010, &[(0, 0xa_0008)]);
+    assert_eq!(found(&other), None, "no thread of the C library");
+}
+
 /// A random process's memory.
 struct Chance(std::cell::Cell<u64>);
 
