@@ -29,9 +29,10 @@ const STRENGTH_GENERIC: f64 = 0.85;
 /// The same where the time that the model explains does not agree with the measured time.
 const STRENGTH_DIFFERS: f64 = 0.7;
 
-/// Part of the cycles of all levels and walks that one has to take to be surely the one.
+/// Part of the cycles of all cache levels and page walks that one of them has to take, to be named
+/// without doubt.
 const LARGEST_MIN: f64 = 0.65;
-/// How good the evidence for one of them is otherwise.
+/// How good the evidence for the level with the most cycles is, where no level has that part.
 const STRENGTH_MIXED: f64 = 0.7;
 
 /// Which instructions are looked at.

@@ -155,9 +155,9 @@ impl Resolver<'_> {
         Ok((frames, thread, process.tags.scope().cloned()))
     }
 
-    /// Adds the functions that stand in the place of the native frame at `address`, which stays
-    /// where further ones were not copied or cannot be read, and as the innermost frame: its
-    /// procedure has the samples of their exclusive time.
+    /// Adds the functions that stand in the place of the native frame at `address`. The native
+    /// frame stays, too, where some of its functions were not copied or cannot be read, and where
+    /// it is the innermost one: samples of the functions' own time are in its procedure.
     fn runtime_frames(
         &mut self,
         process: &Process<'_>,

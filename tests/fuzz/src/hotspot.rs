@@ -1,5 +1,6 @@
 //! Memory of processes that run HotSpot.
 
+use crate::runtime_memory::{BASE, Bytes};
 use crate::{choice, word};
 use inspect::frame_words::FrameWords;
 use inspect::hotspot::code_cache::CodeCache;
@@ -8,12 +9,9 @@ use inspect::hotspot::interpreter::Codelets;
 use inspect::hotspot::layouts::Layout;
 use inspect::hotspot::method_frames::MethodFrames;
 use inspect::hotspot::tables::{SYMBOLS, Tables};
-use inspect::python::Memory;
 use inspect::questions::UnwoundStack;
 use std::sync::Arc;
 
-/// Address of the first byte; those before cannot be read.
-const BASE: u64 = 0x1000;
 /// Frames that are asked about.
 const FRAMES: usize = 4;
 /// Fields of JDK 17 with their offsets, and static ones with their addresses.
@@ -58,19 +56,6 @@ const FIELDS: [(&str, u64); 38] = [
     ("nmethod::_scopes_pcs_offset", 268),
 ];
 const SIZES: [(&str, u64); 3] = [("HeapBlock", 16), ("ConstMethod", 48), ("ConstantPool", 72)];
-
-/// Bytes from [`BASE`] on.
-struct Bytes<'a>(&'a [u8]);
-
-impl Memory for Bytes<'_> {
-    fn read(&self, at: u64, buffer: &mut [u8]) -> usize {
-        let begin = at.checked_sub(BASE).and_then(|begin| usize::try_from(begin).ok());
-        let rest = begin.and_then(|begin| self.0.get(begin..)).unwrap_or_default();
-        let len = rest.len().min(buffer.len());
-        buffer[..len].copy_from_slice(&rest[..len]);
-        len
-    }
-}
 
 /// Names frames of HotSpot. The input is a byte that selects the version, frames of their address
 /// and two words, and memory; where tables of the VM are looked for, too.

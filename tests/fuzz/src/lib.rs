@@ -19,6 +19,7 @@ pub mod kernel;
 pub mod processes;
 pub mod python;
 pub mod recordings;
+mod runtime_memory;
 mod segments;
 #[path = "../../../profiledb/tests/database/simulated.rs"]
 pub mod simulated;

@@ -1,32 +1,18 @@
 //! Memory of processes that run CPython.
 
+use crate::runtime_memory::{BASE, Bytes};
 use crate::{choice, word};
 use abi::PythonFrame;
 use inspect::python::code_objects::{Codes, Functions, Reader};
 use inspect::python::layouts::Layout;
 use inspect::python::merge::{Native, merge};
 use inspect::python::program::Types;
-use inspect::python::{Memory, runtime};
+use inspect::python::runtime;
 
-/// Address of the first byte; those before cannot be read.
-const BASE: u64 = 0x1000;
 /// Addresses of the types of code objects, strings and byte strings.
 const TYPES: Types = Types { code: 0x100, string: 0x200, bytes: 0x300 };
 /// Frames that are asked about.
 const FRAMES: usize = 8;
-
-/// Bytes from [`BASE`] on.
-struct Bytes<'a>(&'a [u8]);
-
-impl Memory for Bytes<'_> {
-    fn read(&self, at: u64, buffer: &mut [u8]) -> usize {
-        let begin = at.checked_sub(BASE).and_then(|begin| usize::try_from(begin).ok());
-        let rest = begin.and_then(|begin| self.0.get(begin..)).unwrap_or_default();
-        let len = rest.len().min(buffer.len());
-        buffer[..len].copy_from_slice(&rest[..len]);
-        len
-    }
-}
 
 /// Looks up frames of CPython. The input is a byte that selects the version, frames of three words,
 /// and memory.

@@ -1,15 +1,13 @@
 //! Memory of processes that run V8.
 
+use crate::runtime_memory::{BASE, Bytes};
 use crate::{choice, word};
 use inspect::frame_words::FrameWords;
-use inspect::python::Memory;
 use inspect::v8::functions::Functions;
 use inspect::v8::layouts::Layout;
 use inspect::v8::objects::Heap;
 use inspect::v8::symbols::Symbols;
 
-/// Address of the first byte; those before cannot be read.
-const BASE: u64 = 0x1000;
 /// Frames that are asked about.
 const FRAMES: usize = 4;
 /// Symbols with the values of V8 11.3 (Node.js 20).
@@ -48,19 +46,6 @@ const SYMBOLS: [(&str, i32); 33] = [
     ("type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE", 262),
     ("type_UncompiledDataWithPreparseData__UNCOMPILED_DATA_WITH_PREPARSE_DATA_TYPE", 220),
 ];
-
-/// Bytes from [`BASE`] on.
-struct Bytes<'a>(&'a [u8]);
-
-impl Memory for Bytes<'_> {
-    fn read(&self, at: u64, buffer: &mut [u8]) -> usize {
-        let begin = at.checked_sub(BASE).and_then(|begin| usize::try_from(begin).ok());
-        let rest = begin.and_then(|begin| self.0.get(begin..)).unwrap_or_default();
-        let len = rest.len().min(buffer.len());
-        buffer[..len].copy_from_slice(&rest[..len]);
-        len
-    }
-}
 
 /// Names frames of V8. The input is a byte that selects the version, frames of their address and
 /// four words, and memory.

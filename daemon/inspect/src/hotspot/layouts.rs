@@ -106,9 +106,9 @@ pub struct Interpreter {
     pub buffer: u64,
     /// Bytes of the buffer that are in use.
     pub limit: u64,
-    /// In a codelet: its bytes, and its description.
+    /// Offset in a codelet (`InterpreterCodelet`): the number of its bytes.
     pub size: u64,
-    /// The description.
+    /// Offset in a codelet: the address of its description, a C string.
     pub description: u64,
     /// From the frame pointer to the place of the current bytecode.
     pub bytecode_at: i16,

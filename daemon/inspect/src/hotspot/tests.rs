@@ -182,7 +182,8 @@ fn methods_of_compiled_code_have_names_and_lines() {
     let call = FIRST + 0x1f;
     let frames = named(memory(), &[0x42, call], &[]);
     assert_eq!(frames, [[pair("a.b.Main.inner", 20), pair("a.b.Main.outer", 11)]]);
-    // Between the places `outer` is certain alone, and no call of another place has inlined ones.
+    // An address between two places of the table is in `outer`, and maybe in `inner`: only `outer`
+    // is told. A place that is no call has no inlined callee.
     let frames = named(memory(), &[FIRST + 0x28, FIRST + 0x25], &[]);
     assert_eq!(frames, [[pair("a.b.Main.outer", 11)], [pair("a.b.Main.outer", 10)]]);
     let memory = memory();

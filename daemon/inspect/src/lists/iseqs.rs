@@ -45,7 +45,8 @@ pub struct Layout {
     entry_bytes: u64,
     /// The first line is a number of Ruby's, not one of C.
     is_fixnum: bool,
-    /// The length of a text is behind the head, also of one in the object.
+    /// A string has its length behind its head even where its bytes are in the object itself (Ruby
+    /// 3.2 and later); before, the length of such a string was in the head's flags.
     has_len: bool,
 }
 

@@ -278,13 +278,18 @@ impl Lies {
     }
 }
 
+/// Reads memory whose words are those of a function of their addresses.
+pub(crate) fn read_words(word: impl Fn(u64) -> u64, at: u64, buffer: &mut [u8]) -> usize {
+    for (number, byte) in (0..).zip(&mut *buffer) {
+        let at = at.wrapping_add(number);
+        *byte = word(at & !7).to_le_bytes()[(at % 8) as usize];
+    }
+    buffer.len()
+}
+
 impl Memory for Lies {
     fn read(&self, at: u64, buffer: &mut [u8]) -> usize {
-        for (number, byte) in (0..).zip(&mut *buffer) {
-            let at = at.wrapping_add(number);
-            *byte = self.word(at & !7).to_le_bytes()[(at % 8) as usize];
-        }
-        buffer.len()
+        read_words(|at| self.word(at), at, buffer)
     }
 }
 

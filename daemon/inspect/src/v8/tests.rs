@@ -7,7 +7,7 @@ use super::objects::{Heap, object, smi};
 use super::symbols::Symbols;
 use crate::frame_words::FrameWords;
 use crate::python::Memory;
-use crate::python::tests::Bytes;
+use crate::python::tests::{Bytes, read_words};
 
 /// Symbols of V8 11.3 (Node.js 20) with their values.
 const SYMBOLS: [(&str, i32); 41] = [
@@ -307,11 +307,7 @@ impl Lies {
 
 impl Memory for Lies {
     fn read(&self, at: u64, buffer: &mut [u8]) -> usize {
-        for (number, byte) in (0..).zip(&mut *buffer) {
-            let at = at.wrapping_add(number);
-            *byte = self.word(at & !7).to_le_bytes()[(at % 8) as usize];
-        }
-        buffer.len()
+        read_words(|at| self.word(at), at, buffer)
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn asks(job: &PlacedStack) -> Option<ToWalk> {
 
 /// Whether the sampler has copied what tells functions of a runtime, or addresses do.
 fn has_runtime(job: &PlacedStack) -> bool {
-    !job.raw.python.is_empty() || !job.raw.runtime.is_empty() || job.has_named_code()
+    !job.raw.python.is_empty() || !job.raw.runtime.is_empty() || job.has_named_code
 }
 
 /// A stack that no inspector was asked about, or did not answer for.

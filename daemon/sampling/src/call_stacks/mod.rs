@@ -222,6 +222,7 @@ impl CallStacks {
         let held = std::mem::take(&mut self.held);
         let own = self.own_program;
         let mut payers: HashMap<u32, Payer> = HashMap::new();
+        let mut named_code: HashMap<u32, bool> = HashMap::new();
         for raw in held {
             let space = raw.record.space;
             let pid = process_of(&raw.record).0;
@@ -230,6 +231,8 @@ impl CallStacks {
             if own.is_some() && stack.program_file() == own {
                 continue;
             }
+            let has_named_code = named_code.entry(space).or_insert_with(|| stack.maps_named_code());
+            stack.has_named_code = *has_named_code;
             // Waits have a part of the budget and a pace of their own.
             if stack.raw.record.kind == StackKind::Sample as u32 {
                 let every = self.charges.taken(payer);
@@ -531,9 +534,11 @@ fn walk_space(
         _ => None,
     };
     copies.wipe(end);
+    // A question without an answer is no look: on a busy host the next ones would come ever later.
+    let is_looked = looks_for_runtime && unwound.is_some();
     let Unwound { stacks, functions, codes, runtime, rules } = unwound.unwrap_or_default();
     batch.codes.extend(NamedCode::of(space, &codes, &functions));
-    if looks_for_runtime {
+    if is_looked {
         tracing::debug!(pid, ?runtime, "looked for a runtime");
         let layout = looks.note(space, runtime, now);
         batch.runtimes.extend(layout.map(|layout| (space, layout, payer)));

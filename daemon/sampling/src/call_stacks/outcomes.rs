@@ -29,9 +29,9 @@ pub struct Totals {
     pub bytes: u64,
     /// CPU time of walking stacks, in ns.
     pub cpu_ns: u64,
-    /// Stacks with functions of runtimes (CPython, V8).
+    /// Stacks with functions of runtimes: CPython, Ruby, PHP, V8, HotSpot.
     pub named: u64,
-    /// Stacks whose frames of Python did not fit the native ones, and were left out.
+    /// Stacks whose frames of an interpreter did not fit the native ones, and were left out.
     pub named_differs: u64,
 }
 

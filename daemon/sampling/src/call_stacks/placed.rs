@@ -19,11 +19,14 @@ pub struct PlacedStack {
     pub(super) payer: Payer,
     pub(super) space: Option<(Arc<AddressMap>, Tags)>,
     pub(super) program: Option<Mapping>,
+    /// Whether the process has generated code that a runtime's tables name (HotSpot).
+    pub has_named_code: bool,
 }
 
 impl PlacedStack {
-    /// Whether the process has generated code that a runtime's tables name.
-    pub(super) fn has_named_code(&self) -> bool {
+    /// Whether the process has mapped a runtime whose tables name generated code. Looks at all of
+    /// its mappings.
+    pub(super) fn maps_named_code(&self) -> bool {
         let map = self.space.as_ref().map(|(map, _)| map.iter());
         map.is_some_and(|mut map| map.any(|mapping| may_be_hotspot(&mapping.file.path)))
     }
@@ -32,7 +35,7 @@ impl PlacedStack {
     /// their addresses alone do not name them. Once rules of such frames are learnt, nobody else
     /// sees the words.
     pub(super) fn lacks_words(&self) -> bool {
-        self.raw.record.has_frame_layout == 0 && self.has_named_code()
+        self.has_named_code && self.raw.record.has_frame_layout == 0
     }
 
     /// Device and inode of the file that the program is in.
@@ -64,7 +67,7 @@ pub(super) fn placed(
     let space = mappings.space_known(process_of(&raw.record), window, raw.record.time_ns);
     let space = space.filter(|(map, _)| !map.is_empty());
     let program = space.as_ref().and_then(|(map, _)| program_of(map).cloned());
-    PlacedStack { raw, payer, space, program }
+    PlacedStack { raw, payer, space, program, has_named_code: false }
 }
 
 /// The program's own text: of the files that a process has mapped, the first by address that is not

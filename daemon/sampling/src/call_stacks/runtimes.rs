@@ -1,4 +1,5 @@
-//! Processes with a runtime whose functions have names (CPython, V8): which processes to examine,
+//! Processes with a runtime whose functions have names (CPython, Ruby, PHP, V8,
+//! HotSpot): which processes to examine,
 //! and for which the sampler copies frames.
 
 use abi::{PID_BITS, RUNTIME_PROCESSES_MAX, RuntimeLayout};
