@@ -50,6 +50,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     kernel::share_heap();
     let config = Config::new(args.settings.clone(), args.config.as_deref())?;
     kernel::require_privileges()?;
+    privileges::go_first();
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let control = ControlSocket::bind(&config.control, config.access)?;
