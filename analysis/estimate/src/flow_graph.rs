@@ -14,13 +14,16 @@ const BRANCH_BIAS: f64 = 0.012;
 /// larger factor makes its loop end too early.
 const UNOBSERVED_PRIOR_FACTOR: f64 = 0.1;
 
-/// An estimate whose error is log-normal.
+/// The probability that a test ends its loop, as its trip count has it. Its error is log-normal on
+/// either side: short entries, which make it larger, have few samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LogEstimate {
+pub struct ExitEstimate {
     /// The median.
     pub value: f64,
-    /// Standard deviation of the logarithm of `value`.
+    /// Standard deviation of the logarithm of `value` where the truth is below it.
     pub log_sd: f64,
+    /// The same where the truth is above it.
+    pub log_sd_above: f64,
 }
 
 /// A flow graph with its observations.
@@ -69,7 +72,7 @@ pub struct Transition {
     /// Prior branch probability. The priors of a node's transitions add up to 1.
     pub prior: f64,
     /// Branch probability from the trip count of a loop, where that decides.
-    pub by_trips: Option<LogEstimate>,
+    pub by_trips: Option<ExitEstimate>,
 }
 
 /// An edge that is two transitions: to the node of a shared jump table, and from there.
@@ -92,7 +95,7 @@ pub(super) fn log_probabilities(flow_graph: &FlowGraph) -> Vec<(f64, f64)> {
         let all: f64 = transitions.iter().map(|transition| transition.observed).sum();
         targets.extend(transitions.iter().map(|transition| {
             let known = transition.by_trips.filter(|_| transitions.len() > 1);
-            if let Some(LogEstimate { value, log_sd }) = known {
+            if let Some(ExitEstimate { value, log_sd, .. }) = known {
                 return (value.max(1e-300).ln(), 1.0 / log_sd.max(1e-3));
             }
             let prior = if all > 0.0 && transition.observed == 0.0 {

@@ -37,7 +37,7 @@ mod vectors;
 
 use code::cfg::{Cfg, Loops};
 
-pub use flow_graph::LogEstimate;
+pub use flow_graph::ExitEstimate;
 pub use issue::{IssuePoint, Pace};
 pub use markov::{EliminationOrder, MarkovChain};
 pub use rounds::TripCount;
@@ -287,14 +287,16 @@ fn replica(
         let variance = transition.observed + transition.prior + bias;
         transition.observed = (transition.observed + variance.sqrt() * normal(random)).max(0.0);
         transition.by_trips.iter_mut().for_each(|known| {
-            known.value = (known.value * (known.log_sd * normal(random)).exp()).min(1.0)
+            let drawn = normal(random);
+            let log_sd = if drawn > 0.0 { known.log_sd_above } else { known.log_sd };
+            known.value = (known.value * (log_sd * drawn).exp()).min(1.0)
         });
     }
     for guard in &flow_graph.guards {
         let transition = drawn.transitions.get_mut(*guard);
         transition.into_iter().for_each(|transition| {
             let value = transition.prior * (GUARD_LOG_SD * normal(random)).exp();
-            transition.by_trips = Some(LogEstimate { value, log_sd: 1.0 });
+            transition.by_trips = Some(ExitEstimate { value, log_sd: 1.0, log_sd_above: 1.0 });
         });
     }
     for (number, node) in drawn.nodes.iter_mut().enumerate() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use code::cfg::{Block, Cfg, Edge, EdgeKind, Ending, Entered, Loops, To};
 use image::Vaddr;
 
-use crate::flow_graph::{FlowGraph, LogEstimate, Node, SplitEdge, Transition};
+use crate::flow_graph::{ExitEstimate, FlowGraph, Node, SplitEdge, Transition};
 use crate::issue;
 use crate::rounds::TripCount;
 use crate::samples::{Branch, BranchBias, ProcedureSamples, target};
@@ -90,7 +90,7 @@ struct Builder<'a> {
     observed: HashMap<(Vaddr, Vaddr), &'a Branch>,
     bias: BranchBias,
     /// Probabilities of edges that trip counts decide.
-    by_trips: HashMap<usize, LogEstimate>,
+    by_trips: HashMap<usize, ExitEstimate>,
     guards: HashMap<usize, Guard>,
     /// Blocks from which no path leaves the procedure.
     endless: Vec<bool>,
@@ -112,9 +112,7 @@ impl<'a> Builder<'a> {
     ) -> Self {
         let branches = sampled.branches.iter();
         let deciding = trips.iter().filter(|trips| trips.decides);
-        let by_trips = deciding.map(|trips| {
-            (trips.exit_edge, LogEstimate { value: trips.exit_probability, log_sd: trips.log_sd })
-        });
+        let by_trips = deciding.map(|trips| (trips.exit_edge, trips.exit()));
         Self {
             graph,
             loops,

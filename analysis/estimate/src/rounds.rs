@@ -10,12 +10,18 @@
 //! Where the density is constant up to its largest r, all entries make the same number of rounds.
 //! Then all samples decide, and not only those of the fewest rounds, whose steepest slope is too
 //! steep by chance.
+//!
+//! Short entries beside long ones have few samples: half of the entries may make 4 rounds while 99
+//! of 100 samples are in those of 400. So the interval of the mean reaches further down than up:
+//! to the mean that the fewest rounds would have if chance had withheld samples of them. Entries so
+//! short that all of them together have fewer than [`UNSEEN_SAMPLES`] are not seen.
 
 use std::collections::HashMap;
 
 use code::cfg::{Cfg, Edge, EdgeKind, Loops, To};
 use image::Vaddr;
 
+use crate::flow_graph::ExitEstimate;
 use crate::samples::{ProcedureSamples, RemainingRounds, target};
 
 /// The trip count of a loop, as far as it follows from one of its tests.
@@ -31,9 +37,9 @@ pub struct TripCount {
     pub samples: u64,
     /// Probability that a test ends the loop: 1 / mean trip count.
     pub exit_probability: f64,
-    /// Standard deviation of the logarithm of `exit_probability`, by chance and by the bias of
-    /// samples of time.
-    pub log_sd: f64,
+    /// The interval of 95 % confidence of the mean trip count, which is 1 / `exit_probability`: by
+    /// chance and by the bias of samples of time.
+    pub interval: (f64, f64),
     /// Trip counts that 10, 50 and 90 % of the entries do not exceed. Each is the fewest and the
     /// most rounds of the class that the database counts it in.
     pub quantiles: [(u64, u64); 3],
@@ -50,14 +56,23 @@ pub struct TripCount {
 }
 
 impl TripCount {
+    /// Standard deviation of the logarithm of the mean trip count, by the width of its interval.
+    pub fn spread(&self) -> f64 {
+        (self.interval.1 / self.interval.0).ln() / (2.0 * SDS_95)
+    }
+
+    pub(crate) fn exit(&self) -> ExitEstimate {
+        let (low, high) = self.interval;
+        ExitEstimate {
+            value: self.exit_probability,
+            log_sd: (high / self.mean()).ln() / SDS_95,
+            log_sd_above: (self.mean() / low).ln() / SDS_95,
+        }
+    }
+
     /// Mean number of tests per entry.
     pub fn mean(&self) -> f64 {
         1.0 / self.exit_probability
-    }
-
-    /// The interval of 95 % confidence of [`TripCount::mean`].
-    pub fn range(&self) -> (f64, f64) {
-        range(self.exit_probability, self.log_sd)
     }
 
     /// The logarithm of the factor between `rounds`, the trip count that observed branches imply,
@@ -67,14 +82,8 @@ impl TripCount {
         let excess = (rounds * self.exit_probability).ln();
         let two_sided = self.only_exit && !self.single_test_entries;
         let log_factor = if two_sided { excess.abs() } else { excess };
-        if log_factor > CONTRADICTION_SDS * self.log_sd { log_factor } else { 0.0 }
+        if log_factor > CONTRADICTION_SDS * self.exit().log_sd { log_factor } else { 0.0 }
     }
-}
-
-/// The interval of 95 % confidence of the mean trip count.
-fn range(exit_probability: f64, log_sd: f64) -> (f64, f64) {
-    let factor = (1.96 * log_sd).exp();
-    ((1.0 / exit_probability / factor).max(1.0), factor / exit_probability)
 }
 
 /// An upper limit (95 % confidence) of how often each branch changes its direction from one
@@ -119,13 +128,17 @@ pub fn entries(graph: &Cfg, loops: &Loops, edges: &[f64]) -> Vec<f64> {
 /// alone is more than 14 %. A larger number drops loops, a smaller one lists trip counts that mean
 /// little.
 const SAMPLES_MIN: f64 = 50.0;
-/// Samples that the window of fewest rounds, whose slope gives the exit probability, needs at
-/// least: a tenth of the test's samples, but no more than this number. Set by hand: a smaller
-/// window is ruled by chance, a larger one does not show entries that end within it.
-const WINDOW_SAMPLES: f64 = 100.0;
-/// Smallest share of a test's samples in the window of fewest rounds, whatever [`WINDOW_SAMPLES`]
-/// says. Set by hand: where samples abound, a window of 100 is the steepest of many by chance.
-const WINDOW_SHARE_MIN: f64 = 0.02;
+/// Fewest samples of a window of fewest rounds that may give the exit probability. Set by hand:
+/// with fewer, chance decides the slope; with more, entries that end within the window are not
+/// seen.
+const WINDOW_SAMPLES: f64 = 25.0;
+/// Fewest samples of a window that may give the lower end of the interval, and no fewer than the
+/// root of all. Set by hand: with fewer the interval reaches down to less than half of any
+/// estimate; with more, it does not hold the mean where short entries have few samples.
+const UNSEEN_SAMPLES: f64 = 8.0;
+/// Standard deviations by which the slope of a window must exceed that of a larger one to be
+/// preferred. Set by hand: of many windows some are steep by chance.
+const WINDOW_SDS: f64 = 2.0;
 /// Smallest share of the samples in a loop that must have a known number of tests left. Set by
 /// hand: short runs are known more often than long ones, so with a smaller share trip counts come
 /// out too small.
@@ -149,6 +162,8 @@ const CONSTANT_DISTANCE_MAX: f64 = 1.02;
 /// trip count allows: short entries beside long ones are in few samples. Set by hand; a larger
 /// value overlooks such entries.
 const SHORT_EXCESS_SDS_MAX: f64 = 3.0;
+/// Standard deviations on either side that hold 95 % of a normal distribution.
+const SDS_95: f64 = 1.96;
 /// Most steps from a loop to the one around it, over all edges of a graph. Bounds the time of
 /// hostile graphs, whose loops are nested thousands deep; real ones need a few steps per edge.
 const NESTING_STEPS_MAX: usize = 1 << 22;
@@ -216,7 +231,8 @@ impl<'a> Tests<'a> {
         let mut counts: Vec<(u64, u64, f64)> =
             classes.iter().map(|class| (class.rounds, class.width, class.count as f64)).collect();
         counts.sort_unstable_by_key(|(rounds, ..)| *rounds);
-        let Fitted { exit_probability, log_sd, quantiles, constant } = fit(&counts, stayed)?;
+        let Fitted { mean, interval, quantiles, constant } = fit(&counts, stayed)?;
+        let exit_probability = 1.0 / mean;
         // Entries that make one test are observed as ends of the loop beyond those that the trip
         // count implies. Samples before the loop show such ends too.
         let implied = exit_probability * (ended + stayed) * 2.0;
@@ -228,7 +244,7 @@ impl<'a> Tests<'a> {
             test: block.last,
             samples,
             exit_probability,
-            log_sd,
+            interval,
             quantiles,
             constant,
             single_test_entries,
@@ -280,8 +296,8 @@ fn exits(graph: &Cfg, loops: &Loops) -> Option<Vec<Exits>> {
 
 /// A trip count, as fitted to the samples of one test. The fields are those of [`TripCount`].
 struct Fitted {
-    exit_probability: f64,
-    log_sd: f64,
+    mean: f64,
+    interval: (f64, f64),
     quantiles: [(u64, u64); 3],
     constant: bool,
 }
@@ -301,24 +317,30 @@ fn fit(counts: &[(u64, u64, f64)], stayed: f64) -> Option<Fitted> {
         below += count;
         points.push((rounds.saturating_add(*width) as f64, below));
     }
+    let windows = |fewest: f64| points.iter().skip(1).filter(move |(_, of)| *of >= fewest.min(sum));
+    // The mean if chance had withheld samples of the fewest rounds: the limit of 95 % of a Poisson
+    // count, with the rule of three for small ones.
+    let most = |samples: f64| samples + 2.0 * samples.sqrt() + 3.0;
+    let at_least = windows(sum.sqrt().max(UNSEEN_SAMPLES))
+        .map(|(tests, samples)| 1.0 + sum * (tests - 1.0) / most(*samples))
+        .fold(f64::INFINITY, f64::min);
+    let interval = |mean: f64, log_sd: f64| {
+        let factor = (SDS_95 * log_sd).exp();
+        ((mean / factor).min(at_least).max(1.0), mean * factor)
+    };
     if let Some((tests, samples)) = constant(counts, &points) {
         let mean = 1.0 + (tests - 1.0) * sum / samples;
         let log_sd = CONSTANT_TRIPS_LOG_SD_MIN.hypot(1.0 / samples.sqrt());
-        let exit_probability = 1.0 / mean;
+        let interval = interval(mean, log_sd);
         // An interval of whole numbers; small trip counts have room for one only.
-        let (low, high) = range(exit_probability, log_sd);
-        let (low, high) = (low.ceil().min(mean.round()), high.floor().max(mean.round()));
+        let (low, high) =
+            (interval.0.ceil().min(mean.round()), interval.1.floor().max(mean.round()));
         let quantiles = [(low as u64, high as u64); 3];
-        return Some(Fitted { exit_probability, log_sd, quantiles, constant: true });
+        return Some(Fitted { mean, interval, quantiles, constant: true });
     }
-    let window_min =
-        (sum / 10.0).clamp(SAMPLES_MIN, WINDOW_SAMPLES).max(sum * WINDOW_SHARE_MIN).min(sum);
     let slope = |(tests, samples): &(f64, f64)| samples / (tests - 1.0);
-    // Of windows with nearly the same slope, the largest has the most samples. So windows compete
-    // by their slope less one standard deviation.
-    let sure_slope = |point: &(f64, f64)| slope(point) * (1.0 - 1.0 / point.1.sqrt());
-    let windows = points.iter().skip(1).filter(|(_, samples)| *samples >= window_min);
-    let window = windows.max_by(|a, b| sure_slope(a).total_cmp(&sure_slope(b)))?;
+    let sure_slope = |point: &(f64, f64)| slope(point) * (1.0 - WINDOW_SDS / point.1.sqrt());
+    let window = windows(WINDOW_SAMPLES).max_by(|a, b| sure_slope(a).total_cmp(&sure_slope(b)))?;
     let (density, chance) = (slope(window), 1.0 / window.1.sqrt());
     let majorant = majorant(&points);
     // The slope of the majorant at r, beside the first, is the share of entries with r tests or
@@ -335,8 +357,8 @@ fn fit(counts: &[(u64, u64, f64)], stayed: f64) -> Option<Fitted> {
     };
     let mean = 1.0 + sum / density;
     Some(Fitted {
-        exit_probability: 1.0 / mean,
-        log_sd: TRIPS_LOG_SD_MIN.hypot(chance),
+        mean,
+        interval: interval(mean, TRIPS_LOG_SD_MIN.hypot(chance)),
         quantiles: [0.1, 0.5, 0.9].map(quantile),
         constant: false,
     })
@@ -421,27 +443,27 @@ mod tests {
     fn a_constant_trip_count_is_found() {
         for rounds in [3, 40, 1000, 1 << 20] {
             let fitted = sampled(3000, |_| rounds);
-            near(1.0 / fitted.exit_probability, rounds as f64, 0.25);
+            near(fitted.mean, rounds as f64, 0.25);
             fitted.quantiles.iter().for_each(|(_, most)| near(*most as f64, rounds as f64, 0.25));
         }
         // Trip counts are right in the mean, rather than too small.
         let mean = (0..100)
-            .map(|seed| (1.0 / seeded(seed, 1000, |_| 100).exit_probability / 100.0).ln() / 100.0)
+            .map(|seed| (seeded(seed, 1000, |_| 100).mean / 100.0).ln() / 100.0)
             .sum::<f64>();
         assert!(mean.abs() < 0.03, "{mean}");
     }
 
     #[test]
     fn a_constant_trip_count_is_seldom_far_off() {
-        let (mut few, mut squares) = (0, 0.0);
+        let (mut few, mut missed) = (0, 0);
         for seed in 0..200 {
             let fitted = seeded(seed, 800, |_| 1000);
             few += u32::from(fitted.quantiles[0].1 < 600);
-            squares +=
-                ((1.0 / fitted.exit_probability / 1000.0).ln() / fitted.log_sd).powi(2) / 200.0;
+            let (low, high) = fitted.interval;
+            missed += u32::from(!(low..high).contains(&1000.0));
         }
         assert!(few <= 12, "{few} of 200 have short entries");
-        assert!(squares < 2.0, "{squares}: the standard deviation is too small");
+        assert!(missed <= 10, "{missed} of 200 intervals");
     }
 
     #[test]
@@ -449,23 +471,44 @@ mod tests {
         // Half of the entries make 4 rounds, half 400: 202 in the mean, and 99 of 100 samples are
         // in the long ones.
         let fitted = sampled(20_000, |random| if random.bool() { 4 } else { 400 });
-        near(1.0 / fitted.exit_probability, 202.0, 0.35);
+        near(fitted.mean, 202.0, 0.35);
         near(fitted.quantiles[0].1 as f64, 4.0, 0.4);
         near(fitted.quantiles[2].1 as f64, 400.0, 0.2);
         // A constant trip count of 400 is hardly ever fitted.
         let long = |seed: &u64| {
-            seeded(*seed, 4000, |random| if random.bool() { 4 } else { 400 }).exit_probability
-                < 1.0 / 370.0
+            seeded(*seed, 4000, |random| if random.bool() { 4 } else { 400 }).mean > 370.0
         };
         let long = (0..100).filter(long).count();
         assert!(long <= 8, "{long} of 100");
     }
 
     #[test]
+    fn intervals_hold_the_mean() {
+        type Entry = fn(&mut fastrand::Rng) -> u64;
+        let entries: [(f64, Entry); 5] = [
+            (1000.0, |_| 1000),
+            (10_000.0, |random| if random.bool() { 1000 } else { 19_000 }),
+            (100.0, |random| random.u64(1..=199)),
+            (64.0, |random| 1 << random.u32(1..=8)), // 2 to 256
+            (50.0, |random| 1 + (random.f64().ln() / (1.0_f64 - 1.0 / 50.0).ln()) as u64),
+        ];
+        for samples in [120, 250, 1000, 5000] {
+            for (number, (mean, entry)) in entries.into_iter().enumerate() {
+                let holds = |seed: &u64| {
+                    let (low, high) = seeded(*seed, samples, entry).interval;
+                    (low..high).contains(&mean)
+                };
+                let held = (0..200).filter(holds).count();
+                assert!(held >= 180, "{held} of 200, entries {number}, {samples} samples");
+            }
+        }
+    }
+
+    #[test]
     fn entries_of_any_length_have_their_quantiles() {
         // Trip counts are uniform from 1 to 200: the mean is 100.
         let fitted = sampled(20_000, |random| random.u64(1..=200));
-        near(1.0 / fitted.exit_probability, 100.0, 0.2);
+        near(fitted.mean, 100.0, 0.2);
         for (quantile, truth) in fitted.quantiles.into_iter().zip([20.0, 100.0, 180.0]) {
             near(quantile.1 as f64, truth, 0.6);
         }

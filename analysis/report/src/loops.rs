@@ -75,7 +75,7 @@ pub(super) fn lines(
             let said = if *constant {
                 format!("{few} rounds for all {of}, by {seen} samples{limit}")
             } else {
-                let (low, high) = test.range();
+                let (low, high) = test.interval;
                 let mean = range(low, high);
                 format!(
                     "{mean} rounds in the mean, by {seen} samples{limit}; of {of}, 10 % have at most {few}, 50 % at most {half}, 90 % at most {most}"
@@ -190,14 +190,14 @@ impl Test {
     fn of(test: &TripCount) -> Self {
         let [(rounds_10_low, rounds_10), (rounds_50_low, rounds_50), (rounds_90_low, rounds_90)] =
             test.quantiles;
-        let (low, high) = test.range();
+        let (low, high) = test.interval;
         Self {
             address: Address(test.test.0),
             samples: test.samples,
             rounds: test.mean(),
             rounds_low: low,
             rounds_high: high,
-            spread: test.log_sd,
+            spread: test.spread(),
             rounds_10_low,
             rounds_10,
             rounds_50_low,

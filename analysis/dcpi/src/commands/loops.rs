@@ -74,7 +74,7 @@ pub(super) fn loops(graph: &Graph, explained: &Explained, hardware: &Hardware) -
         let header =
             loops.loops().get(trips.loop_number).and_then(|one| estimate.blocks.get(one.header));
         if let Some(header) = header.filter(|_| trips.decides && trips.only_exit) {
-            row.sure = row.sure.max(Confidence::of(trips.log_sd).min(header.confidence));
+            row.sure = row.sure.max(Confidence::of(trips.spread()).min(header.confidence));
         }
         row.trips = Some(trips.clone());
     }

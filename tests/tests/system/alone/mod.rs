@@ -6,6 +6,7 @@ mod consumers;
 mod hostile_files;
 mod hostile_numbers;
 mod ledger;
+mod loops;
 mod lost;
 mod reading;
 mod service;
