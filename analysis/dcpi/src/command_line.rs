@@ -114,6 +114,8 @@ pub enum Command {
     Clean(commands::Clean),
     /// Procedures that take the time now, from the running dcpid, in a terminal
     Top(Top),
+    /// Serves reports to agents: the Model Context Protocol on standard input and output
+    Mcp(commands::Mcp),
     /// Writes a report as one HTML file, with tables, a map and listings; needs no network
     Html(Html),
 }
@@ -145,7 +147,10 @@ const GROUPS: [(&str, &str); 8] = [
         "ideal (exact counts), count (totals), machine (caches and latencies), perturb (what \
          observing changes), truth (the error of estimates)",
     ),
-    ("Export", "export (pprof, Firefox ...), html (a page), push (to a collector)"),
+    (
+        "Export",
+        "export (pprof, Firefox ...), html (a page), mcp (for agents), push (to a collector)",
+    ),
 ];
 const HELP_COLUMNS: usize = 80;
 /// Columns before the commands of a group.
@@ -225,6 +230,7 @@ impl Command {
             Self::Record(args) => commands::record::run(args, out),
             Self::Clean(args) => commands::clean::run(args, out),
             Self::Top(args) => commands::top::run(args, out),
+            Self::Mcp(args) => commands::mcp::run(args),
             Self::Html(args) => commands::html::run(args, out),
         }
     }

@@ -37,7 +37,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, Analysi
     if !matches!(
         &invocation,
         Invocation::Run(command)
-            if matches!(**command, Command::Record(_) | Command::Top(_) | Command::Ideal(_))
+            if matches!(**command, Command::Record(_) | Command::Top(_) | Command::Ideal(_) | Command::Mcp(_))
     ) {
         progress::begin();
     }
@@ -52,7 +52,8 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, Analysi
         out.into_parts().0.finish()?;
         return outcome;
     }
-    write(invocation, &mut BufWriter::new(io::stdout().lock()))
+    // Not locked: `dcpi mcp` writes from another thread.
+    write(invocation, &mut BufWriter::new(io::stdout()))
 }
 
 fn write(invocation: Invocation, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {

@@ -223,10 +223,15 @@ pub fn of_runtime(image: &str, procedure: &str) -> Option<Mechanism> {
     {
         return Some(Mechanism::Allocator);
     }
-    let interprets = INTERPRETS.contains(&procedure)
-        || begins(&["Perl_runops", "Perl_pp_"], procedure)
-        || begins(&INTERPRETERS, image) && !procedure.is_empty();
+    let interprets = interprets(procedure) || begins(&INTERPRETERS, image) && !procedure.is_empty();
     interprets.then_some(Mechanism::Interpreter)
+}
+
+/// Whether a procedure executes instructions of a script, and is no helper of those that do, such as
+/// the search in a table.
+pub fn interprets(procedure: &str) -> bool {
+    let begins = ["Perl_runops", "Perl_pp_"].iter().any(|begin| procedure.starts_with(begin));
+    begins || INTERPRETS.contains(&procedure)
 }
 
 #[cfg(test)]
@@ -257,5 +262,6 @@ mod tests {
         let eval = of_runtime("python3.11", "_PyEval_EvalFrameDefault");
         assert_eq!(eval, Some(Mechanism::Interpreter));
         assert_eq!(of_runtime("words", "main"), None);
+        assert!(interprets("Perl_pp_add") && !interprets("Perl_hv_common"));
     }
 }

@@ -13,6 +13,7 @@
 //! - ideal: exact counts of two engines
 //! - ideal_files: files that are replaced or deleted during the run
 //! - inlined: functions that a compiler inlined, as rows of their own
+//! - mcp: tools for agents
 //! - push, push_store: a receiver of what is new in a database; the store of a fleet
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
@@ -58,6 +59,7 @@ mod ideal_files;
 mod inlined;
 #[cfg(test)]
 mod list;
+mod mcp;
 #[cfg(test)]
 mod output;
 #[cfg(test)]

@@ -339,7 +339,7 @@ pub(crate) fn findings(
     if let Some(procedure) = procedure.filter(|_| judged.is_empty()) {
         return Err(nothing_called(procedure, least, &problems));
     }
-    judged.retain(|one: &Judged| !sums.is_runtime(&one.name, &one.procedure));
+    judged.retain(|one: &Judged| !sums.is_runtime(&one.name, &one.procedure, whole));
     let largest = judged.iter().map(|one| one.samples).fold(0.0, f64::max);
     if let Some((name, verdict, of)) = spread.filter(|_| is_small(largest)) {
         judged.retain(|one| one.name != name);

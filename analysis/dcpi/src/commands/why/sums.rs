@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use image::{ImageKind, ImageOffset};
-use verdict::{Evidence, Hardware, Mechanism, Verdict, of_kernel, of_runtime};
+use verdict::{Evidence, Hardware, Mechanism, Verdict, interprets, of_kernel, of_runtime};
 
 use super::stacks::{BySite, KernelWork, Site};
 use super::{SPREAD_BYTES, Whole, finding, of_share};
@@ -103,8 +103,14 @@ impl Sums {
         all.map(of).collect()
     }
 
-    pub(super) fn is_runtime(&self, image: &str, procedure: &str) -> bool {
-        of_runtime(image, procedure).is_some()
+    /// Whether a procedure is judged as a part of a runtime, and not by itself.
+    pub(super) fn is_runtime(&self, image: &str, procedure: &str, whole: Whole) -> bool {
+        let site = (image.to_owned(), procedure.to_owned());
+        let with = |of: &BTreeMap<Site, u64>| of.get(&site).copied();
+        of_runtime(image, procedure).is_some_and(|mechanism| {
+            let samples = self.runtimes.get(&mechanism).and_then(with).unwrap_or(0);
+            !is_apart(mechanism, procedure, samples, whole)
+        })
     }
 
     /// Findings of the kernel's work and of runtimes' work. `work` is what
@@ -143,8 +149,13 @@ impl Sums {
             }
         }
         for (mechanism, procedures) in &self.runtimes {
+            let mut procedures = procedures.clone();
+            procedures.retain(|(_, name), count| !is_apart(*mechanism, name, *count, whole));
             let samples = load::sum(procedures.values().copied());
-            let mut evidence = vec![named(by_name(procedures), whole)];
+            if samples == 0 {
+                continue;
+            }
+            let mut evidence = vec![named(by_name(&procedures), whole)];
             let all: f64 = interpreted.values().sum();
             if let Some(((file, function), time)) = most_of(interpreted)
                 && *mechanism == Mechanism::Interpreter
@@ -190,6 +201,18 @@ impl Sums {
         Some((name.clone(), verdict, *samples))
     }
 }
+
+/// Whether a helper of an interpreter takes so much of the time that it is judged by itself, as any
+/// other code is.
+fn is_apart(mechanism: Mechanism, procedure: &str, samples: u64, whole: Whole) -> bool {
+    mechanism == Mechanism::Interpreter
+        && !interprets(procedure)
+        && samples as f64 >= APART_MIN * whole.samples as f64
+}
+
+/// Share of all samples from which on a helper of an interpreter is judged by itself. Set by hand: a
+/// smaller one tears runtimes to pieces that nobody can change.
+const APART_MIN: f64 = 0.25;
 
 /// The site with the most time.
 fn most_of(sites: &BTreeMap<Site, f64>) -> Option<(&Site, f64)> {

@@ -72,7 +72,8 @@ fn of(decoded: &Instruction, factory: &mut InstructionInfoFactory) -> Work {
             (Register::RIP | Register::None, Register::None) => Place::Fixed,
             _ => Place::Computed,
         };
-        if reads(used.access()) {
+        // `rep stos`, whose count may be 0, writes or leaves memory, and reads none.
+        if reads(used.access()) && used.access() != OpAccess::CondWrite {
             work.loads = Some(place);
         }
         if writes(used.access()) {
@@ -325,6 +326,8 @@ mod tests {
         assert!(work(&[0x48, 0x89, 0xcb]).unwrap().renamed);
         let locked = work(&[0xf0, 0xff, 0x05, 0, 0, 0, 0]).unwrap();
         assert!(locked.locks && locked.loads == Some(Place::Fixed));
+        let fills = work(&[0xf3, 0x48, 0xab]).unwrap(); // rep stosq
+        assert_eq!((fills.loads, fills.stores), (None, Some(Place::Computed)));
         assert!(work(&[0x48, 0xf7, 0xf1]).unwrap().divides);
         assert!(work(&[0x0f, 0xae, 0xf0]).unwrap().serialises);
         assert!(work(&[0xf3, 0xa4]).unwrap().microcoded);
