@@ -131,7 +131,8 @@ impl Sums {
                 let names = names.map(|(name, time)| (&**name, in_kernel * time / work.all));
                 let mut evidence = vec![named(names.collect(), whole)];
                 let mut name = (None, None);
-                if let Some((site, most)) = most_of(sites) {
+                // Stacks that were cut name nobody.
+                if let Some((site, most)) = most_of(sites).filter(|(site, _)| !site.1.is_empty()) {
                     let (image, procedure) = site;
                     let share = most / time;
                     let text = format!("{:.0} % of it for {procedure} ({image})", 100.0 * share);
