@@ -469,6 +469,7 @@ fn nothing_in(
         events: vec![event],
         images: Vec::new(),
         whose: whose.clone(),
+        interpreted: BTreeMap::new(),
         problems: Vec::new(),
     };
     (part, samples)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use code::skid::Skid;
 use image::{ImageId, ImageKind, ImageOffset, KeptFile};
-use model::{Cpuid, IDEAL, IdealMachine, MeasuredSkid, Profile};
+use model::{Cpuid, IDEAL, IdealMachine, Language, MeasuredSkid, Profile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, ImageRecord, Scope, Symbol};
 
 use crate::error::AnalysisError;
@@ -44,6 +44,9 @@ pub struct Samples {
     pub images: Vec<ImageSamples>,
     /// The scope of the samples: the one asked for, or that of the recorded command.
     pub whose: ScopeChoice,
+    /// The images of source files that have been given samples of the interpreter that ran their
+    /// functions, each with its language.
+    pub interpreted: BTreeMap<ImageId, Language>,
     /// Files that could not be read, and other notes.
     pub problems: Vec<Problem>,
 }
@@ -386,7 +389,9 @@ pub(crate) fn sums_of(
         }
     }
     let whose = whose.clone();
-    Ok(Samples { db: db.clone(), epochs, events, images, whose, problems: Vec::new() })
+    let interpreted = BTreeMap::new();
+    let db = db.clone();
+    Ok(Samples { db, epochs, events, images, whose, interpreted, problems: Vec::new() })
 }
 
 /// The names of the events asked for, each once, or of all.

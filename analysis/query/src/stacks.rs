@@ -30,7 +30,8 @@ impl Question {
                 None => whose.hinted(error, &db, &chosen),
             }
         })?;
-        Ok(Samples { db, epochs, events: Vec::new(), images: Vec::new(), whose, problems })
+        let (events, images, interpreted) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Ok(Samples { db, epochs, events, images, whose, interpreted, problems })
     }
 }
 

@@ -262,6 +262,7 @@ impl Sums {
         problems: Vec<Problem>,
     ) -> Samples {
         let images = self.images.into_values().collect();
-        Samples { db, epochs, events: self.events, images, whose, problems }
+        let interpreted = BTreeMap::new();
+        Samples { db, epochs, events: self.events, images, whose, interpreted, problems }
     }
 }
