@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use image::{ImageId, ImageKind, ImageOffset};
 use model::{Frame, INTERPRETED, Language, Profile, SourcePlace, Stacks, Values};
 use profiledb::Epoch;
-use query::load::{ImageSamples, Samples};
+use query::load::{ImageSamples, Interpreted, Samples};
 use query::problem::{self, Problem};
 use stats::tally::Tally;
 
@@ -184,11 +184,11 @@ fn divide_event(
     images.retain(|image| image.profiles.iter().any(|profile| !profile.is_empty()));
 }
 
-/// The stacks that end in images with loops, by place; languages get those of the source files.
+/// The stacks that end in images with loops, by place; `files` gets the source files.
 fn ended(
     stacks: &Stacks,
     loops: &Loops,
-    languages: &mut BTreeMap<ImageId, Language>,
+    files: &mut BTreeMap<ImageId, Interpreted>,
 ) -> BTreeMap<ImageId, BTreeMap<ImageOffset, Ended>> {
     let mut ended = BTreeMap::<ImageId, BTreeMap<ImageOffset, Ended>>::new();
     for (node, _, value) in stacks.values() {
@@ -203,7 +203,10 @@ fn ended(
         of.squares += value.squares as f64 * SQUARES_UNIT * SQUARES_UNIT;
         if let Some((target, language)) = caller.and_then(|of| ran(loops, innermost, of)) {
             *of.by_target.entry(target).or_default() += value.weight as f64;
-            languages.insert(target.0, language);
+            let file = files.entry(target.0).or_default();
+            file.language = language;
+            let stacks = file.stacks.entry(target.1).or_default();
+            *stacks = stacks.saturating_add(value.stacks);
         }
     }
     ended

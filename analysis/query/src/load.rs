@@ -45,10 +45,26 @@ pub struct Samples {
     /// The scope of the samples: the one asked for, or that of the recorded command.
     pub whose: ScopeChoice,
     /// The images of source files that have been given samples of the interpreter that ran their
-    /// functions, each with its language.
-    pub interpreted: BTreeMap<ImageId, Language>,
+    /// functions.
+    pub interpreted: BTreeMap<ImageId, Interpreted>,
     /// Files that could not be read, and other notes.
     pub problems: Vec<Problem>,
+}
+
+/// A source file whose functions an interpreter ran.
+#[derive(Clone, Debug, Default)]
+pub struct Interpreted {
+    /// The language of the interpreter.
+    pub language: Language,
+    /// For each place with samples the call stacks by which these were divided, of all events.
+    pub stacks: BTreeMap<ImageOffset, u64>,
+}
+
+impl Samples {
+    /// The language of an image that is a source file.
+    pub fn language(&self, image: &ImageId) -> Option<Language> {
+        self.interpreted.get(image).map(|file| file.language)
+    }
 }
 
 /// The samples of an image.

@@ -44,6 +44,7 @@ pub(crate) mod prof;
 pub(crate) mod push;
 pub mod record;
 mod scratch;
+mod source_lines;
 mod stacks;
 pub(crate) mod stats;
 pub(crate) mod time;

@@ -261,7 +261,7 @@ fn scope_rows(
 
 fn image_rows(samples: &Samples, images: &[&ImageSamples]) -> Vec<Row> {
     let of = |image: &&ImageSamples| Row {
-        language: samples.interpreted.get(&image.record.id).copied(),
+        language: samples.language(&image.record.id),
         ..row(None, Some(image_name(image, images, true)), Vec::new(), image.totals())
     };
     images.iter().map(of).collect()
@@ -294,7 +294,7 @@ pub(super) fn procedure_rows(
                 same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
             let mut procedure = procedure_name(&counted.place, ambiguous);
             procedure.needs_suffix = suffixes.needed("", &procedure.name);
-            let language = samples.interpreted.get(&image.record.id).copied();
+            let language = samples.language(&image.record.id);
             let row = row(Some(procedure), Some(name.clone()), Vec::new(), counted.counts);
             rows.push(Row { language, ..row });
         }
@@ -328,7 +328,7 @@ fn line_rows(
                 inlined: false,
             };
             let line = place.file.map(|file| LineName { file, line: place.line });
-            let language = samples.interpreted.get(&image.record.id).copied();
+            let language = samples.language(&image.record.id);
             Row { line, language, ..row(Some(procedure), Some(name.clone()), Vec::new(), counts) }
         }));
     }
