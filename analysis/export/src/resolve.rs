@@ -9,6 +9,7 @@ use profiledb::Scope;
 use super::executed::Executed;
 use super::stacks::{self, ByEvent};
 use super::{Event, Image, Place, Procedure, Resolved};
+use names::interpreted;
 use names::procedures::{self, Known, Needed, Places};
 use query::load::{self, EventSamples, ImageSamples, Samples};
 use query::problem::Problem;
@@ -107,6 +108,10 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
             (wanted.everything && image.kind != ImageKind::Idle) || ends.contains(&image.id)
         };
         stacks::divide(&mut resolved, &wanted.stacks, |event| samples.unit(event), is_end);
+        if wanted.detail != Detail::Addresses {
+            let loops = interpreted::loops(&samples.epochs, problems);
+            stacks::without_loops(&mut resolved, &loops);
+        }
     }
     if wanted.detail == Detail::Addresses {
         for image in &mut resolved.images {

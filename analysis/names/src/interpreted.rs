@@ -101,6 +101,12 @@ pub fn ran(loops: &Loops, innermost: Frame, caller: Frame) -> Option<(Target, La
     (file.is_name() && !loops.contains_key(&file)).then_some(((file, place), language))
 }
 
+/// Whether a procedure of an image of this kind may be an interpreter's, rather than the code that
+/// a compiler made of a function.
+pub fn interprets(kind: ImageKind, procedure: &str) -> bool {
+    kind != ImageKind::Jit || procedure.starts_with(GENERATED)
+}
+
 /// Moves the samples of interpreters to the functions that they ran, for events with call stacks;
 /// the images of their source files come to the samples' images. Does nothing the second time.
 pub fn divide(samples: &mut Samples, places: &Places, sure: Sure) {
@@ -225,11 +231,10 @@ fn by_procedure(
     offsets.dedup();
     // What has no name is said where the samples get theirs.
     let (located, _) = procedures::locate(samples, image, (&offsets, Rows::Procedures), places);
-    let is_generated = image.record.kind == ImageKind::Jit;
     let mut numbers: BTreeMap<Place, usize> = BTreeMap::new();
     let mut of_offset = BTreeMap::new();
     for (offset, located) in offsets.into_iter().zip(located) {
-        if !is_generated || located.place.name().starts_with(GENERATED) {
+        if interprets(image.record.kind, &located.place.name()) {
             let next = numbers.len();
             of_offset.insert(offset, *numbers.entry(located.place).or_insert(next));
         }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use calls::{Calls, EventCalls, Subject, SubjectId, Timed};
-use model::{OFF_CPU, RUNNABLE, Wait};
+use image::ImageOffset;
+use model::{OFF_CPU, RUNNABLE, SourcePlace, Wait};
 use names::procedures::{Places, Rows};
 use query::error::AnalysisError;
 use query::load::Samples;
@@ -17,9 +18,6 @@ pub(super) type Site = (String, String);
 pub(super) struct Stacked {
     calls: Calls,
 }
-
-/// Endings of the names of scripts.
-const SCRIPTS: [&str; 6] = [".py", ".js", ".rb", ".php", ".pl", ".lua"];
 
 /// Time by mechanism, and by the procedure of a program that it is for.
 pub(super) type BySite = BTreeMap<Mechanism, BTreeMap<Site, f64>>;
@@ -96,10 +94,13 @@ impl Stacked {
         for (entry, time) in timed.entries() {
             let path = timed.contexts().path(entry.node).map(|(_, subject)| subject);
             let script = path.filter_map(|subject| match self.calls.subjects.get(subject)? {
-                Subject::Code { image, name, .. } => {
-                    let file = &self.calls.subjects.images().get(*image)?.record.name;
-                    let is_script = SCRIPTS.iter().any(|ending| file.ends_with(ending));
-                    is_script.then(|| (file.clone(), name.clone()))
+                // A source file has no id but its name; of a file that is gone there are no names.
+                Subject::Code { image, name, address: Some(at) } => {
+                    let record = &self.calls.subjects.images().get(*image)?.record;
+                    let is_source = record.id.is_name() && record.kind == image::ImageKind::File;
+                    let first_line = SourcePlace::of(ImageOffset(*at)).first_line;
+                    let file = &record.name;
+                    is_source.then(|| (format!("{file}:{first_line}"), name.clone()))
                 }
                 _ => None,
             });
