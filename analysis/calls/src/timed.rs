@@ -139,7 +139,7 @@ impl Timed {
         let mut borrowers: BTreeMap<Group, Vec<SubjectId>> = BTreeMap::new();
         for ((subject, leaf), group) in (0..).zip(&mut leaves).zip(&groups) {
             let own = of(subject as usize);
-            leaf.sample_squares = own.squares;
+            leaf.sample_squares = own.squares + own.divided;
             leaf.time = own.occurrences;
             if own.occurrences <= 0.0 && leaf.weight > 0.0 {
                 leaf.time = leaf.weight * taken / orphans;

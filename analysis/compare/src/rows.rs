@@ -65,6 +65,7 @@ fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
                 images: Vec::new(),
                 whose: ScopeChoice::default(),
                 interpreted: BTreeMap::new(),
+                loops: BTreeSet::new(),
                 problems: Vec::new(),
             };
             of_databases.push((empty, none));

@@ -470,6 +470,7 @@ fn nothing_in(
         images: Vec::new(),
         whose: whose.clone(),
         interpreted: BTreeMap::new(),
+        loops: BTreeSet::new(),
         problems: Vec::new(),
     };
     (part, samples)

@@ -101,6 +101,17 @@ pub fn ran(loops: &Loops, innermost: Frame, caller: Frame) -> Option<(Target, La
     (file.is_name() && !loops.contains_key(&file)).then_some(((file, place), language))
 }
 
+/// The stacks of an event whose samples were divided, as the samples are now: the innermost frame is
+/// the function that a loop ran.
+pub fn without_loops(samples: &Samples, loops: &Loops, stacks: &Stacks) -> Stacks {
+    stacks.without_innermost(|innermost, caller| match innermost {
+        Frame::Code(image, offset) if samples.loops.contains(&(image, offset)) => {
+            ran(loops, innermost, caller).is_some()
+        }
+        _ => false,
+    })
+}
+
 /// Whether a procedure of an image of this kind may be an interpreter's, rather than the code that
 /// a compiler made of a function.
 pub fn interprets(kind: ImageKind, procedure: &str) -> bool {
@@ -142,6 +153,7 @@ fn divide_event(
         let Some(image) = samples.images.get(at) else { continue };
         let Some(ended) = ended.remove(&image.record.id) else { continue };
         let (procedures, of_offset) = by_procedure(samples, image, ended, places);
+        let id = image.record.id;
         let tallies = image.profiles.get(event).map(|profile| {
             let mut tallies = vec![Tally::default(); procedures.len()];
             for (offset, tally) in profile.iter() {
@@ -177,6 +189,7 @@ fn divide_event(
             }
         }
         profile.equalize(weight);
+        samples.loops.extend(of_offset.into_keys().map(|offset| (id, offset)));
     }
     receive(samples, (event, weight), given, problems);
     if let Some(event) = samples.events.get_mut(event).filter(|_| moved > 0) {

@@ -47,6 +47,8 @@ pub struct Samples {
     /// The images of source files that have been given samples of the interpreter that ran their
     /// functions.
     pub interpreted: BTreeMap<ImageId, Interpreted>,
+    /// The places of the interpreters whose samples these were.
+    pub loops: BTreeSet<(ImageId, ImageOffset)>,
     /// Files that could not be read, and other notes.
     pub problems: Vec<Problem>,
 }
@@ -405,9 +407,9 @@ pub(crate) fn sums_of(
         }
     }
     let whose = whose.clone();
-    let interpreted = BTreeMap::new();
+    let (interpreted, loops, problems) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
     let db = db.clone();
-    Ok(Samples { db, epochs, events, images, whose, interpreted, problems: Vec::new() })
+    Ok(Samples { db, epochs, events, images, whose, interpreted, loops, problems })
 }
 
 /// The names of the events asked for, each once, or of all.

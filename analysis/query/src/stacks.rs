@@ -30,8 +30,9 @@ impl Question {
                 None => whose.hinted(error, &db, &chosen),
             }
         })?;
-        let (events, images, interpreted) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Ok(Samples { db, epochs, events, images, whose, interpreted, problems })
+        let (events, images) = (Vec::new(), Vec::new());
+        let (interpreted, loops) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Samples { db, epochs, events, images, whose, interpreted, loops, problems })
     }
 }
 

@@ -151,6 +151,11 @@ const INTERPRETS: [&str; 7] = [
 const INTERPRETERS: [&str; 9] =
     ["python", "libpython", "perl", "libperl", "lua", "liblua", "ruby", "libruby", "php"];
 
+/// Whether a procedure is the loop of an interpreter.
+pub fn is_loop(procedure: &str) -> bool {
+    INTERPRETS.contains(&procedure)
+}
+
 /// What a procedure of a runtime does, where its name and its image's say it.
 pub fn of_runtime(image: &str, procedure: &str) -> Option<Mechanism> {
     let begins = |all: &[&str], name: &str| all.iter().any(|begin| name.starts_with(begin));

@@ -108,7 +108,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     let samples = &*samples;
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
     let everything = !restricted && samples.whose.is_all();
-    let columns = columns(everything, args.look.confidence, samples, &images);
+    let mut columns = columns(everything, args.look.confidence, samples, &images);
     let by = match args.by {
         Some(options::By::Label) => By::Scope(&[Dimension::Label]),
         Some(options::By::Unit) => By::Scope(&[Dimension::Unit]),
@@ -154,10 +154,23 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         problems.push(Problem::NoNames);
     }
     rows.sort_by(|a, b| by_samples(a, b, sort));
+    if let Some(name) = undivided(samples, &rows) {
+        let note = format!(
+            "the time of the functions that {name} ran is in its row: no call stack has their names"
+        );
+        columns.iter_mut().for_each(|column| column.event.notes.push(note.clone()));
+    }
     let report = shared_out(args, samples, (columns, sort), rows, problems);
     let skid = samples.skid().filter(|_| by == By::Line);
     let skid = skid.and_then(|(event, skid)| Some((samples.events.get(event)?.name.clone(), skid)));
     Ok(ProfReport { by, restricted, skid, ..report })
+}
+
+/// The loop of an interpreter with the most samples, where none were divided.
+fn undivided(samples: &Samples, rows: &[Row]) -> Option<String> {
+    let mut names = rows.iter().filter_map(|row| Some(&row.procedure.as_ref()?.name));
+    let first = names.find(|name| verdict::is_loop(name)).cloned();
+    first.filter(|_| samples.interpreted.is_empty())
 }
 
 /// The report of rows that are in order: their shares, and those that are shown. Rows are of
