@@ -17,6 +17,7 @@ use model::{Frame, INTERPRETED, Language, Profile, SourcePlace, Stacks, Values};
 use profiledb::Epoch;
 use query::load::{ImageSamples, Interpreted, Samples};
 use query::problem::{self, Problem};
+use query::stacks::ByEvent;
 use stats::tally::Tally;
 
 use crate::procedures::{self, Place, Places, Rows};
@@ -101,15 +102,26 @@ pub fn ran(loops: &Loops, innermost: Frame, caller: Frame) -> Option<(Target, La
     (file.is_name() && !loops.contains_key(&file)).then_some(((file, place), language))
 }
 
-/// The stacks of an event whose samples were divided, as the samples are now: the innermost frame is
-/// the function that a loop ran.
-pub fn without_loops(samples: &Samples, loops: &Loops, stacks: &Stacks) -> Stacks {
-    stacks.without_innermost(|innermost, caller| match innermost {
+/// The stacks of events whose samples were divided, as the samples are now: the innermost frame is
+/// the function that a loop ran. None where nothing was divided.
+pub fn without_loops(
+    samples: &Samples,
+    by_event: &ByEvent,
+    problems: &mut Vec<Problem>,
+) -> Option<ByEvent> {
+    if samples.loops.is_empty() {
+        return None;
+    }
+    let loops = loops(&samples.epochs, problems);
+    let is_divided = |innermost: Frame, caller: Frame| match innermost {
         Frame::Code(image, offset) if samples.loops.contains(&(image, offset)) => {
-            ran(loops, innermost, caller).is_some()
+            ran(&loops, innermost, caller).is_some()
         }
         _ => false,
-    })
+    };
+    let without =
+        |(event, stacks): (&String, &Stacks)| (event.clone(), stacks.without_innermost(is_divided));
+    Some(by_event.iter().map(without).collect())
 }
 
 /// Whether a procedure of an image of this kind may be an interpreter's, rather than the code that

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use code::skid::Skid;
 use image::{ImageId, ImageKind, ImageOffset, KeptFile};
-use model::{Cpuid, IDEAL, IdealMachine, Language, MeasuredSkid, Profile};
+use model::{Cpuid, IDEAL, IdealMachine, MeasuredSkid, Profile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, ImageRecord, Scope, Symbol};
 
 use crate::error::AnalysisError;
@@ -18,6 +18,7 @@ use stats::tally::{self, Tally, Weighed};
 mod described;
 mod events;
 mod executions;
+mod interpreted;
 mod missing;
 mod opening;
 
@@ -25,6 +26,7 @@ pub use events::EventSamples;
 use events::join_event;
 pub(crate) use events::weight;
 pub use executions::Executions;
+pub use interpreted::Interpreted;
 pub use missing::USERTIME;
 pub(crate) use missing::{add_damage, no_samples};
 use missing::{damage, frames_only};
@@ -51,22 +53,6 @@ pub struct Samples {
     pub loops: BTreeSet<(ImageId, ImageOffset)>,
     /// Files that could not be read, and other notes.
     pub problems: Vec<Problem>,
-}
-
-/// A source file whose functions an interpreter ran.
-#[derive(Clone, Debug, Default)]
-pub struct Interpreted {
-    /// The language of the interpreter.
-    pub language: Language,
-    /// For each place with samples the call stacks by which these were divided, of all events.
-    pub stacks: BTreeMap<ImageOffset, u64>,
-}
-
-impl Samples {
-    /// The language of an image that is a source file.
-    pub fn language(&self, image: &ImageId) -> Option<Language> {
-        self.interpreted.get(image).map(|file| file.language)
-    }
 }
 
 /// The samples of an image.

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisE
 
 /// The samples, those of interpreters divided among the functions that they ran. Where images were
 /// asked for, interpreters are needed too, whose samples the images of source files are given.
-fn with_interpreted(args: &Prof, question: &Question) -> Result<Samples, AnalysisError> {
+pub(super) fn with_interpreted(args: &Prof, question: &Question) -> Result<Samples, AnalysisError> {
     if matches!(args.by, Some(options::By::Label | options::By::Unit | options::By::Pid)) {
         return question.samples();
     }
@@ -170,7 +170,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
 fn undivided(samples: &Samples, rows: &[Row]) -> Option<String> {
     let mut names = rows.iter().filter_map(|row| Some(&row.procedure.as_ref()?.name));
     let first = names.find(|name| verdict::is_loop(name)).cloned();
-    first.filter(|_| samples.interpreted.is_empty())
+    first.filter(|_| !interpreted::any(&samples.epochs))
 }
 
 /// The report of rows that are in order: their shares, and those that are shown. Rows are of

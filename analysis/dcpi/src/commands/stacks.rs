@@ -216,12 +216,7 @@ impl Loaded {
         let places = Places::with_debug_roots(look.debug_root.clone());
         let with = (look.idle, everything);
         interpreted::divide(&mut samples, &places, Sure::Functions);
-        let loops = interpreted::loops(&samples.epochs, &mut problems);
-        let without = |(event, of): (&String, &Stacks)| {
-            (event.clone(), interpreted::without_loops(&samples, &loops, of))
-        };
-        let divided: Option<ByEvent> =
-            (!samples.loops.is_empty()).then(|| stacks.iter().map(without).collect());
+        let divided = interpreted::without_loops(&samples, stacks, &mut problems);
         let stacks = divided.as_ref().unwrap_or(stacks);
         let calls = calls::load(&samples, stacks, with, (rows, &places), &mut problems);
         Some(Self { samples, calls, problems })
