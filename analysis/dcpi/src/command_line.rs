@@ -59,6 +59,8 @@ pub enum Command {
     Whatcg(commands::Whatcg),
     /// Instructions that stalled longest, with possible causes
     Topstalls(commands::Topstalls),
+    /// What a word of a report means: a column, a cause, a mechanism
+    Explain(commands::Explain),
     /// Draws a procedure's control flow, with executions and time
     Flow(commands::Flow),
     /// Error of the estimates of dcpi calc, against callgrind's exact counts
@@ -128,7 +130,8 @@ const GROUPS: [(&str, &str); 8] = [
     (
         "Why",
         "why (verdicts, what to try), whatcg (causes), topstalls, calc (blocks; list --why: \
-         instructions), flow (the same, drawn), lost (time beyond the ideal)",
+         instructions), flow (the same, drawn), lost (time beyond the ideal), explain (a word of \
+         a report)",
     ),
     (
         "When and who",
@@ -210,6 +213,7 @@ impl Command {
             Self::Diff(args) => commands::diff::run(args, out),
             Self::Timeline(args) => commands::timeline::run(args, out),
             Self::Images(args) => commands::images::run(args, out),
+            Self::Explain(args) => commands::explain::run(args, out),
             Self::Epochs(args) => commands::epochs::run(args, out),
             Self::Export(args) => commands::export::run(args, out),
             Self::Cat(args) => commands::cat::run(args, out),

@@ -23,7 +23,7 @@ pub use counted::{Counted, Counter};
 pub use hardware::{Hardware, Level};
 pub use judge::{SAMPLES_MIN, Verdict, judge};
 pub use mechanism::{Certainty, Class, Mechanism};
-pub use names::{is_loop, of_kernel, of_runtime};
+pub use names::{Entry, is_loop, of_kernel, of_runtime};
 pub use region::{Instruction, Kind, Modelled, Region, Sketch};
 
 /// What a verdict rests on.

@@ -11,6 +11,9 @@ macro_rules! mechanisms {
         }
 
         impl Mechanism {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
             /// The name that scripts read.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }

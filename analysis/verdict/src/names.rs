@@ -2,11 +2,72 @@
 
 use crate::Mechanism;
 
+/// How the kernel was entered.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// By a system call.
+    SystemCall,
+    /// By a page fault.
+    Fault,
+    /// By an interrupt, which is not the doing of the program that it interrupts.
+    Interrupt,
+}
+
+impl Entry {
+    /// The entry that a procedure of the kernel is part of (Linux 5.10 to 6.18, x86-64 and arm64).
+    pub fn of(procedure: &str) -> Option<Self> {
+        let begins = |all: &[&str]| all.iter().any(|begin| procedure.starts_with(begin));
+        match procedure {
+            _ if procedure.contains("page_fault")
+                || begins(&["do_mem_abort", "el0_da", "el0_ia"]) =>
+            {
+                Some(Self::Fault)
+            }
+            _ if begins(&INTERRUPTS) => Some(Self::Interrupt),
+            _ if begins(&SYSTEM_CALLS) => Some(Self::SystemCall),
+            _ => None,
+        }
+    }
+}
+
+/// Beginnings of the names of procedures through which interrupts enter and leave the kernel.
+const INTERRUPTS: [&str; 13] = [
+    "asm_sysvec_",
+    "sysvec_",
+    "__sysvec_",
+    "asm_common_interrupt",
+    "common_interrupt",
+    "irqentry_",
+    "asm_exc_nmi",
+    "exc_nmi",
+    "el0t_64_irq",
+    "el1h_64_irq",
+    "el0_interrupt",
+    "el1_interrupt",
+    "hrtimer_interrupt",
+];
+/// The same of system calls.
+const SYSTEM_CALLS: [&str; 12] = [
+    "entry_SYSCALL",
+    "do_syscall_",
+    "x64_sys_call",
+    "__x64_sys_",
+    "__do_sys_",
+    "__se_sys_",
+    "entry_SYSENTER",
+    "do_int80",
+    "el0_svc",
+    "do_el0_svc",
+    "invoke_syscall",
+    "__arm64_sys_",
+];
+
 /// What a procedure of the kernel (Linux 5.10 to 6.18) does for a program, where its name says it.
-pub fn of_kernel(procedure: &str) -> Mechanism {
+/// `None`: it serves interrupts, or no program.
+pub fn of_kernel(procedure: &str) -> Option<Mechanism> {
     let is = |parts: &[&str]| parts.iter().any(|part| procedure.contains(part));
     if is(&["spin_lock_slowpath", "osq_lock", "spin_on_owner", "queued_read_lock_slow"]) {
-        return Mechanism::Spinning;
+        return Some(Mechanism::Spinning);
     }
     if is(&[
         "rep_movs",
@@ -21,7 +82,7 @@ pub fn of_kernel(procedure: &str) -> Mechanism {
         "memcpy",
         "csum_partial_copy",
     ]) {
-        return Mechanism::KernelCopy;
+        return Some(Mechanism::KernelCopy);
     }
     if is(&[
         "page_fault",
@@ -65,9 +126,10 @@ pub fn of_kernel(procedure: &str) -> Mechanism {
         "anon_vma",
         "swapin",
     ]) {
-        return Mechanism::PageFault;
+        return Some(Mechanism::PageFault);
     }
-    Mechanism::SystemCall
+    let interrupts = is(&["irq", "sysvec", "hrtimer", "apic", "tick_", "_nmi", "_interrupt"]);
+    (!interrupts).then_some(Mechanism::SystemCall)
 }
 
 /// Procedures of allocators: of the C library, jemalloc, mimalloc, CPython and C++.
@@ -185,8 +247,17 @@ mod tests {
             ("native_queued_spin_lock_slowpath", Mechanism::Spinning),
             ("entry_SYSCALL_64", Mechanism::SystemCall),
         ] {
-            assert_eq!(of_kernel(name), mechanism, "{name}");
+            assert_eq!(of_kernel(name), Some(mechanism), "{name}");
         }
+        for name in
+            ["irqentry_exit_to_user_mode", "handle_softirqs", "asm_sysvec_apic_timer_interrupt"]
+        {
+            assert_eq!(of_kernel(name), None, "{name}");
+        }
+        assert_eq!(Entry::of("irqentry_exit_to_user_mode"), Some(Entry::Interrupt));
+        assert_eq!(Entry::of("asm_exc_page_fault"), Some(Entry::Fault));
+        assert_eq!(Entry::of("__x64_sys_read"), Some(Entry::SystemCall));
+        assert_eq!(Entry::of("vfs_read"), None);
         assert_eq!(of_runtime("libc.so.6", "_int_malloc"), Some(Mechanism::Allocator));
         let eval = of_runtime("python3.11", "_PyEval_EvalFrameDefault");
         assert_eq!(eval, Some(Mechanism::Interpreter));

@@ -89,7 +89,11 @@ fn of_chosen(
     }
     let mut samples = Question { images: Vec::new(), ..question.clone() }.samples().ok()?;
     interpreted::divide(&mut samples, places, sure);
-    let records = samples.images.iter().map(|image| &image.record);
+    if samples.interpreted.is_empty() {
+        return None;
+    }
+    let known = samples.images.iter().filter(|image| image.unresolved().is_none());
+    let records = known.map(|image| &image.record);
     let wanted = select::images(&question.images, records).ok()?;
     for image in &mut samples.images {
         image.wanted = wanted.contains(&image.record.id);

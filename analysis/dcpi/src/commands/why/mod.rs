@@ -317,11 +317,10 @@ pub(crate) fn findings(
             sums.add(image, known.ok().as_ref(), event);
         }
         let name = samples.events.get(event).map(|event| event.name.clone()).unwrap_or_default();
-        let (for_whom, stacks) =
-            stacked.as_mut().map(|stacked| stacked.kernel(&name)).unwrap_or_default();
+        let work = stacked.as_mut().map(|stacked| stacked.kernel(&name)).unwrap_or_default();
         let interpreted =
             stacked.as_mut().map(|stacked| stacked.interpreted(&name)).unwrap_or_default();
-        findings.append(&mut sums.findings(whole, (&for_whom, stacks), &interpreted));
+        findings.append(&mut sums.findings(whole, &work, &interpreted));
     }
     let spread = sums.spread(&hardware);
     let is_small = |samples: f64| samples < LOOP * total as f64;

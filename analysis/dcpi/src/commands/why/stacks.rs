@@ -9,7 +9,7 @@ use names::procedures::{Places, Rows};
 use query::error::AnalysisError;
 use query::load::Samples;
 use query::problem::Problem;
-use verdict::{Mechanism, of_kernel};
+use verdict::{Entry, Mechanism, of_kernel};
 
 /// A procedure of a program, by image and name.
 pub(super) type Site = (String, String);
@@ -17,6 +17,19 @@ pub(super) type Site = (String, String);
 /// The stacks of the selection.
 pub(super) struct Stacked {
     calls: Calls,
+}
+
+/// What the kernel did, from call stacks that end in it.
+#[derive(Default)]
+pub(super) struct KernelWork {
+    /// Time by what it did and for whom. What it did for interrupts is in none.
+    pub(super) sites: BySite,
+    /// The same time by the kernel's innermost procedure.
+    pub(super) names: BTreeMap<Mechanism, BTreeMap<String, f64>>,
+    /// All its time, in the event's unit.
+    pub(super) all: f64,
+    /// Number of stacks.
+    pub(super) stacks: u64,
 }
 
 /// Time by mechanism, and by the procedure of a program that it is for.
@@ -62,29 +75,36 @@ impl Stacked {
         }
     }
 
-    /// The kernel's time, in the event's unit, and the number of its stacks.
-    pub(super) fn kernel(&mut self, event: &str) -> (BySite, u64) {
-        let (mut all, mut stacks) = (BySite::new(), 0_u64);
-        let Some(timed) = self.timed(event) else { return (all, 0) };
+    /// What the kernel did, by the event.
+    pub(super) fn kernel(&mut self, event: &str) -> KernelWork {
+        let mut work = KernelWork::default();
+        let Some(timed) = self.timed(event) else { return work };
         for (entry, time) in timed.entries() {
             let path: Vec<SubjectId> =
                 timed.contexts().path(entry.node).map(|(_, subject)| subject).collect();
             let Some(innermost) = path.first().filter(|one| self.calls.is_kernel(**one)) else {
                 continue;
             };
-            stacks = stacks.saturating_add(entry.value.stacks);
-            let in_kernel = path.iter().take_while(|one| self.calls.is_kernel(**one));
-            let faults = in_kernel.clone().any(|one| self.name(*one).contains("page_fault"));
-            let mechanism = match of_kernel(&self.name(*innermost)) {
-                Mechanism::Spinning => Mechanism::Spinning,
-                Mechanism::KernelCopy if !faults => Mechanism::KernelCopy,
-                _ if faults => Mechanism::PageFault,
-                _ => Mechanism::SystemCall,
+            work.stacks = work.stacks.saturating_add(entry.value.stacks);
+            work.all += time;
+            let mut in_kernel = path.iter().take_while(|one| self.calls.is_kernel(**one));
+            let name = self.name(*innermost);
+            // The innermost entry: an interrupt may come within a system call.
+            let entry = in_kernel.find_map(|one| Entry::of(&self.name(*one)));
+            let by_name = of_kernel(&name);
+            let mechanism = match (entry, by_name) {
+                (Some(Entry::Interrupt), _) => None,
+                (None, _) | (_, Some(Mechanism::Spinning)) => by_name,
+                (Some(Entry::Fault), _) => Some(Mechanism::PageFault),
+                (_, Some(Mechanism::KernelCopy)) => by_name,
+                (Some(Entry::SystemCall), _) => Some(Mechanism::SystemCall),
             };
+            let Some(mechanism) = mechanism else { continue };
             let site = self.site(&path);
-            *all.entry(mechanism).or_default().entry(site).or_default() += time;
+            *work.sites.entry(mechanism).or_default().entry(site).or_default() += time;
+            *work.names.entry(mechanism).or_default().entry(name).or_default() += time;
         }
-        (all, stacks)
+        work
     }
 
     /// The time of interpreters and of what they call, by the function that they run.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use image::{ImageKind, ImageOffset};
 use verdict::{Evidence, Hardware, Mechanism, Verdict, of_kernel, of_runtime};
 
-use super::stacks::{BySite, Site};
+use super::stacks::{BySite, KernelWork, Site};
 use super::{SPREAD_BYTES, Whole, finding, of_share};
 use annotate::evidence::hot_lines;
 use names::procedures::Known;
@@ -18,6 +18,8 @@ use stats::{Confidence, wilson};
 pub(super) struct Sums {
     /// Samples of the kernel by what names of procedures say, and by procedure.
     kernel: BTreeMap<Mechanism, BTreeMap<Site, u64>>,
+    /// All samples of the kernel.
+    in_kernel: u64,
     /// Samples of runtimes, the same way.
     runtimes: BTreeMap<Mechanism, BTreeMap<Site, u64>>,
     /// Of each image with code: samples, and lines of 64 bytes that have 90 % of them.
@@ -49,10 +51,12 @@ impl Sums {
         for (procedure, count) in procedures.into_values().chain(nameless) {
             let mechanism = match is_kernel {
                 true if procedure.is_empty() => Some(Mechanism::SystemCall),
-                true => Some(of_kernel(procedure)),
+                true => of_kernel(procedure),
                 false => of_runtime(name, procedure),
             };
-            if !is_kernel {
+            if is_kernel {
+                self.in_kernel = self.in_kernel.saturating_add(count);
+            } else {
                 self.largest = self.largest.max(count);
             }
             if image.record.kind == ImageKind::Jit {
@@ -103,23 +107,23 @@ impl Sums {
         of_runtime(image, procedure).is_some()
     }
 
-    /// Findings of the kernel's work and of runtimes' work. `for_whom` has, from call stacks, what
-    /// the kernel did and for which procedures.
+    /// Findings of the kernel's work and of runtimes' work. `work` is what
+    /// call stacks say of the kernel.
     pub(super) fn findings(
         &self,
         whole: Whole,
-        (for_whom, stacks): (&BySite, u64),
+        work: &KernelWork,
         interpreted: &BTreeMap<Site, f64>,
     ) -> Vec<WhyFinding> {
-        let of_stacks: f64 = for_whom.values().flat_map(BTreeMap::values).sum();
-        let in_kernel = load::sum(self.kernel.values().flat_map(BTreeMap::values).copied());
+        let in_kernel = self.in_kernel as f64;
         let mut findings: Vec<WhyFinding> = Vec::new();
-        if stacks >= STACKS_MIN && of_stacks > 0.0 {
-            for (mechanism, sites) in for_whom {
+        if work.stacks >= STACKS_MIN && work.all > 0.0 {
+            for (mechanism, sites) in &work.sites {
                 let time: f64 = sites.values().sum();
-                let samples = in_kernel as f64 * time / of_stacks;
-                let mut evidence: Vec<Evidence> =
-                    self.kernel.get(mechanism).map(|of| named(of, whole)).into_iter().collect();
+                let samples = in_kernel * time / work.all;
+                let names = work.names.get(mechanism).into_iter().flatten();
+                let names = names.map(|(name, time)| (&**name, in_kernel * time / work.all));
+                let mut evidence = vec![named(names.collect(), whole)];
                 let mut name = (None, None);
                 if let Some((site, most)) = most_of(sites) {
                     let (image, procedure) = site;
@@ -133,14 +137,14 @@ impl Sums {
         } else {
             for (mechanism, procedures) in &self.kernel {
                 let samples = load::sum(procedures.values().copied());
-                let evidence = vec![named(procedures, whole)];
+                let evidence = vec![named(by_name(procedures), whole)];
                 let name = (Some("[kernel]".to_owned()), most(procedures));
                 findings.push(of_kind(*mechanism, 0.8, evidence, (samples as f64, whole), name));
             }
         }
         for (mechanism, procedures) in &self.runtimes {
             let samples = load::sum(procedures.values().copied());
-            let mut evidence = vec![named(procedures, whole)];
+            let mut evidence = vec![named(by_name(procedures), whole)];
             let all: f64 = interpreted.values().sum();
             if let Some(((file, function), time)) = most_of(interpreted)
                 && *mechanism == Mechanism::Interpreter
@@ -243,15 +247,18 @@ fn of_kind(
 }
 
 /// The procedures with the most samples, in words.
-fn named(procedures: &BTreeMap<Site, u64>, whole: Whole) -> Evidence {
-    let mut most: Vec<_> = procedures.iter().collect();
-    most.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
-    let share = |count: u64| 100.0 * count as f64 / whole.samples.max(1) as f64;
-    let words = most.iter().take(4).filter(|(_, count)| share(**count) >= 0.1);
-    let words = words.map(|((_, procedure), count)| format!("{procedure} {:.1} %", share(**count)));
-    let all = load::sum(procedures.values().copied());
+fn named(mut procedures: Vec<(&str, f64)>, whole: Whole) -> Evidence {
+    procedures.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let share = |samples: f64| 100.0 * samples / whole.samples.max(1) as f64;
+    let words = procedures.iter().take(4).filter(|(_, samples)| share(*samples) >= 0.1);
+    let words = words.map(|(procedure, samples)| format!("{procedure} {:.1} %", share(*samples)));
+    let all: f64 = procedures.iter().map(|(_, samples)| samples).sum();
     let text = format!("samples in {}", words.collect::<Vec<_>>().join(", "));
-    Evidence::of("samples", text, all as f64, "samples")
+    Evidence::of("samples", text, all, "samples")
+}
+
+fn by_name(procedures: &BTreeMap<Site, u64>) -> Vec<(&str, f64)> {
+    procedures.iter().map(|((_, name), samples)| (&**name, *samples as f64)).collect()
 }
 
 fn most(procedures: &BTreeMap<Site, u64>) -> Option<String> {

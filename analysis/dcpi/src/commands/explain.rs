@@ -1,0 +1,180 @@
+//! `dcpi explain`: what a word of a report means.
+
+use std::io::Write;
+
+use clap::Args;
+
+use super::Outcome;
+use crate::terminal;
+use query::error::AnalysisError;
+use verdict::Mechanism;
+
+/// The guide's page of terms. An entry is `**term, another name**: text`, up to the next entry or
+/// an empty line.
+const PAGE: &str = include_str!("../../../../docs/src/terms.md");
+/// Widest lines of text that are read with ease.
+const COLUMNS_MAX: usize = 100;
+
+/// `dcpi explain`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Explain {
+    /// A word of a report: a column, a cause, a letter, a mechanism; without one, all words are
+    /// listed
+    #[arg(value_name = "TERM")]
+    pub term: Vec<String>,
+}
+
+const NOTES: &str = "\
+The words are those of the guide's page of terms. Letters of causes are told apart by case: d is \
+not D. Exit codes: 0 done; 2 no such word.";
+
+/// A word with its other names and what it means.
+#[derive(Debug)]
+struct Entry {
+    names: Vec<String>,
+    text: String,
+}
+
+/// Prints what the word means, with what to try against it.
+///
+/// # Errors
+/// [`AnalysisError::Refused`] where no entry has the word; the error of writing.
+pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let entries = entries(PAGE);
+    let columns = terminal::style(false, false).columns.min(COLUMNS_MAX);
+    let asked = args.term.join(" ");
+    let asked = asked.trim();
+    if asked.is_empty() {
+        let names: Vec<&str> =
+            entries.iter().flat_map(|entry| &entry.names).map(|name| &**name).collect();
+        write_wrapped(out, &names.join("; "), columns)?;
+        return Ok(Outcome::default());
+    }
+    let found = named(&entries, asked);
+    if found.is_empty() {
+        let message = format!("no word of a report is {asked:?}; dcpi explain lists them");
+        return Err(AnalysisError::Refused(message));
+    }
+    for (number, entry) in found.iter().enumerate() {
+        if number > 0 {
+            writeln!(out)?;
+        }
+        write_wrapped(out, &format!("{}: {}", entry.names.join(", "), entry.text), columns)?;
+        let mechanisms =
+            Mechanism::ALL.iter().filter(|of| entry.names.iter().any(|name| name == of.name()));
+        for mechanism in mechanisms {
+            let advice = mechanism.advice().join("; ");
+            write_wrapped(out, &format!("{}: try: {advice}", mechanism.name()), columns)?;
+        }
+    }
+    Ok(Outcome::default())
+}
+
+/// The entries of a page, in their order.
+fn entries(page: &str) -> Vec<Entry> {
+    let paragraphs = page.split("\n\n").filter(|paragraph| paragraph.starts_with("**"));
+    let parts = paragraphs.flat_map(|paragraph| {
+        paragraph
+            .split("**")
+            .skip(1)
+            .collect::<Vec<_>>()
+            .chunks(2)
+            .map(<[&str]>::to_vec)
+            .collect::<Vec<_>>()
+    });
+    parts
+        .filter_map(|part| {
+            let [names, text] = part[..] else { return None };
+            let text = text.strip_prefix(':')?;
+            Some(Entry {
+                names: names.split(',').map(|name| one_line(name)).collect(),
+                text: one_line(text),
+            })
+        })
+        .collect()
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The entries of a word: by one of its names, else by the words that a verdict uses, else by a part
+/// of a name or of the text.
+fn named<'a>(entries: &'a [Entry], asked: &str) -> Vec<&'a Entry> {
+    let plain = |text: &str| text.replace(['_', '-'], " ").to_lowercase();
+    let said = plain(asked);
+    let mechanism = Mechanism::ALL.iter().find(|one| plain(&one.to_string()) == said);
+    let by = |is: &dyn Fn(&str) -> bool| -> Vec<&'a Entry> {
+        entries.iter().filter(|entry| entry.names.iter().any(|name| is(name))).collect()
+    };
+    let mut tries = [
+        by(&|name| name == asked),
+        by(&|name| name.len() > 1 && plain(name) == said),
+        by(&|name| mechanism.is_some_and(|of| of.name() == name)),
+        by(&|name| said.len() > 1 && plain(name).contains(&said)),
+        entries
+            .iter()
+            .filter(|one| said.len() > 2 && one.text.to_lowercase().contains(&said))
+            .collect(),
+    ];
+    tries.iter_mut().find(|found| !found.is_empty()).map(std::mem::take).unwrap_or_default()
+}
+
+/// Writes text in lines of at most so many characters; a longer word has a line of its own.
+fn write_wrapped(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> {
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
+            writeln!(out, "{line}")?;
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "{line}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(term: &str) -> Result<String, AnalysisError> {
+        let mut out = Vec::new();
+        let term = term.split(' ').map(str::to_owned).collect();
+        run(&Explain { term }, &mut out).map(|_| String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn every_mechanism_and_letter_is_explained_by_its_name() {
+        for mechanism in Mechanism::ALL.iter().filter(|one| **one != Mechanism::Unknown) {
+            for asked in [mechanism.name().to_owned(), mechanism.to_string()] {
+                let text = explained(&asked).unwrap();
+                assert!(
+                    text.contains(mechanism.name()) && text.contains("try: "),
+                    "{asked}: {text}"
+                );
+            }
+        }
+        for cause in stalls::Cause::ALL {
+            let text = explained(&cause.letter().to_string()).unwrap();
+            assert!(text.starts_with(&format!("{}: {cause}", cause.letter())), "{text}");
+            assert!(!explained(&cause.to_string()).unwrap().is_empty());
+        }
+        assert_ne!(explained("d").unwrap(), explained("D").unwrap());
+    }
+
+    #[test]
+    fn a_word_is_found_in_any_case_by_a_part_and_else_refused() {
+        assert!(explained("CPI").unwrap().starts_with("CPI: cycles"));
+        assert!(explained("cpi").unwrap().starts_with("CPI: cycles"));
+        assert!(explained("no stack").unwrap().starts_with("[no stack], callers unknown:"));
+        assert!(explained("denormal").unwrap().contains("assist"));
+        let error = explained("nonsense\u{1b}").unwrap_err().to_string();
+        assert!(error.contains("dcpi explain") && !error.contains('\u{1b}'), "{error}");
+        let all = explained("").unwrap();
+        assert!(all.lines().all(|line| line.chars().count() <= COLUMNS_MAX), "{all}");
+    }
+}
