@@ -208,11 +208,9 @@ pub(super) fn without_loops(resolved: &mut Resolved, loops: &Loops) {
     if loops.is_empty() {
         return;
     }
-    let code = |node: &StackNode| match resolved.frame_place(&node.frame) {
-        Some((image, place)) => {
-            Some((image, place, Frame::Code(image.id, ImageOffset(place.offset))))
-        }
-        None => None,
+    let code = |node: &StackNode| {
+        let (image, place) = resolved.frame_place(&node.frame)?;
+        Some((image, place, Frame::Code(image.id, ImageOffset(place.offset))))
     };
     let ran = |node: usize| {
         let node = resolved.stacks.nodes.get(node)?;
