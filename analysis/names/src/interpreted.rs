@@ -2,11 +2,11 @@
 //!
 //! A sample in an interpreter's loop does not say which function the loop ran; a call stack does,
 //! and only some samples have one. So the samples of each procedure of the interpreter are divided
-//! in the proportion of the stacks that end in it: for each function those whose innermost frames
-//! are the loop, at a place that dcpid saw interpret ([`INTERPRETED`]), called by the function. What
-//! has other callers (stacks without the function's name) stays the procedure's own. Procedures that
-//! the interpreter calls (a dictionary's look-up, the allocator) are no loops and keep their
-//! samples. So no sample is counted twice, and none is lost.
+//! in the proportion of the stacks that end in it: for each function those whose innermost frame is
+//! the loop, at a place that dcpid saw interpret ([`INTERPRETED`]), called by the function. The rest
+//! (stacks without the function's name) stays the procedure's own. Procedures that the interpreter
+//! calls (a dictionary's look-up, the allocator) are no loops and keep their samples. So no sample
+//! is counted twice, and none is lost.
 //!
 //! How sure a function's part is: [`Tally::divided`](stats::tally::Tally::divided).
 

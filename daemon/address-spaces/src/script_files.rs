@@ -1,8 +1,8 @@
 //! Functions that runtimes run as images: a source file is an image, and a function a procedure of
 //! it.
 //!
-//! The id comes from the file's path, so the same program has the same id on all hosts. An offset is
-//! a [`SourcePlace`].
+//! The id comes from the file's path, so the same program has the same id on all hosts. An offset
+//! is a [`SourcePlace`].
 
 use crate::mapped_files::Image;
 use crate::users::Payer;

@@ -223,8 +223,8 @@ impl Stacks {
         self.values.retain(|(_, thread), _| kept.get(*thread as usize) == Some(&true));
     }
 
-    /// The same, without the innermost frames that `is_left_out` holds of: it is given the innermost
-    /// frame and its caller. Their values are the callers'.
+    /// The same, without the innermost frames that `is_left_out` holds of: it is given the
+    /// innermost frame and its caller. Their values are the callers'.
     pub fn without_innermost(&self, is_left_out: impl Fn(Frame, Frame) -> bool) -> Self {
         let frame = |node: Node| {
             let (parent, frame) = *self.nodes.get(node as usize)?;
