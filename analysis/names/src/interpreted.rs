@@ -3,10 +3,10 @@
 //! A sample in an interpreter's loop does not say which function the loop ran; a call stack does,
 //! and only some samples have one. So the samples of each procedure of the interpreter are divided
 //! in the proportion of the stacks that end in it: for each function those whose innermost frame is
-//! the loop, at a place that dcpid saw interpret ([`INTERPRETED`]), called by the function. The rest
-//! (stacks without the function's name) stays the procedure's own. Procedures that the interpreter
-//! calls (a dictionary's look-up, the allocator) are no loops and keep their samples. So no sample
-//! is counted twice, and none is lost.
+//! the loop, at a place that dcpid saw interpret ([`INTERPRETED`]), called by the function. The
+//! rest (stacks without the function's name) stays the procedure's own. Procedures that the
+//! interpreter calls (a dictionary's look-up, the allocator) are no loops and keep their samples.
+//! So no sample is counted twice, and none is lost.
 //!
 //! How sure a function's part is: [`Tally::divided`](stats::tally::Tally::divided).
 
@@ -206,8 +206,8 @@ fn divide_event(
     receive(samples, (event, weight), given, problems);
     if let Some(event) = samples.events.get_mut(event).filter(|_| moved > 0) {
         let note = format!(
-            "{moved} samples of interpreters are in the rows of the functions that they ran, in the \
-             proportion of call stacks"
+            "{moved} samples of interpreters are in the rows of the functions that they ran, in \
+             the proportion of call stacks"
         );
         event.notes.push(note);
     }
