@@ -139,7 +139,7 @@ impl Timed {
         let mut borrowers: BTreeMap<Group, Vec<SubjectId>> = BTreeMap::new();
         for ((subject, leaf), group) in (0..).zip(&mut leaves).zip(&groups) {
             let own = of(subject as usize);
-            leaf.sample_squares = own.squares;
+            leaf.sample_squares = own.squares + own.divided;
             leaf.time = own.occurrences;
             if own.occurrences <= 0.0 && leaf.weight > 0.0 {
                 leaf.time = leaf.weight * taken / orphans;
@@ -515,6 +515,7 @@ impl Timed {
                 occurrences: sums.time,
                 squares: sums.squares,
                 heaviest: self.whole.heaviest,
+                divided: 0.0,
             };
             let share = stats::share(part, self.whole, confidence);
             let whole = whole.max(f64::MIN_POSITIVE);
@@ -548,7 +549,13 @@ fn tally(entry: &Entry) -> Tally {
     let squares = entry.value.squares as f64 * SQUARES_UNIT * SQUARES_UNIT;
     let heaviest =
         if entry.value.stacks > 0 { (squares / entry.value.stacks as f64).sqrt() } else { 0.0 };
-    Tally { samples: entry.value.stacks, occurrences: entry.value.weight as f64, squares, heaviest }
+    Tally {
+        samples: entry.value.stacks,
+        occurrences: entry.value.weight as f64,
+        squares,
+        heaviest,
+        divided: 0.0,
+    }
 }
 
 /// All time of stacks; that of lent waits is certain.

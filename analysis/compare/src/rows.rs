@@ -64,6 +64,8 @@ fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
                 events: Vec::new(),
                 images: Vec::new(),
                 whose: ScopeChoice::default(),
+                interpreted: BTreeMap::new(),
+                loops: BTreeSet::new(),
                 problems: Vec::new(),
             };
             of_databases.push((empty, none));

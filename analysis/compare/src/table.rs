@@ -469,6 +469,8 @@ fn nothing_in(
         events: vec![event],
         images: Vec::new(),
         whose: whose.clone(),
+        interpreted: BTreeMap::new(),
+        loops: BTreeSet::new(),
         problems: Vec::new(),
     };
     (part, samples)

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use code::skid::Skid;
-use image::{ImageId, ImageKind, ImageOffset, Vaddr};
+use image::{Frame, ImageId, ImageKind, ImageOffset, Vaddr};
+use model::SourcePlace;
 use profiledb::Scope;
 
 use super::executed::Executed;
 use super::stacks::{self, ByEvent};
 use super::{Event, Image, Place, Procedure, Resolved};
+use names::interpreted;
 use names::procedures::{self, Known, Needed, Places};
 use query::load::{self, EventSamples, ImageSamples, Samples};
 use query::problem::Problem;
@@ -107,6 +109,10 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
             (wanted.everything && image.kind != ImageKind::Idle) || ends.contains(&image.id)
         };
         stacks::divide(&mut resolved, &wanted.stacks, |event| samples.unit(event), is_end);
+        if wanted.detail != Detail::Addresses {
+            let loops = interpreted::loops(&samples.epochs, problems);
+            stacks::without_loops(&mut resolved, &loops);
+        }
     }
     if wanted.detail == Detail::Addresses {
         for image in &mut resolved.images {
@@ -238,6 +244,18 @@ fn places(counts: &BTreeMap<u64, Counts>) -> Vec<Place> {
     counts.iter().map(place).collect()
 }
 
+/// The line of a source file that an interpreter ran: the only files that have procedures, and no
+/// id but their name.
+fn of_source(image: &ImageSamples, known: &Known, place: &Place) -> Vec<Frame> {
+    let at = ImageOffset(place.offset);
+    let Some(function) = known.procedures.find(at) else { return Vec::new() };
+    let path = &image.record.path;
+    let file = if path.is_empty() { &image.record.name } else { path };
+    let line = Some(SourcePlace::of(at).line).filter(|line| *line > 0);
+    let (function, file) = (Some(function.name().to_owned()), Some(file.clone()));
+    vec![Frame { function, file, line, ..Frame::default() }]
+}
+
 fn name_places(
     to: &mut Image,
     (samples, image): (&Samples, &ImageSamples),
@@ -262,7 +280,12 @@ fn name_places(
     }
     // Other tools know generated code by its addresses, and not all of it may be kept.
     let is_generated = image.record.kind == ImageKind::Jit;
-    let Some(binary) = known.binary.as_ref().filter(|_| !is_generated) else { return };
+    let Some(binary) = known.binary.as_ref().filter(|_| !is_generated) else {
+        if wanted.detail == Detail::Lines && image.record.id.is_name() && !is_generated {
+            to.places.iter_mut().for_each(|place| place.frames = of_source(image, known, place));
+        }
+        return;
+    };
     let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
     to.segments = segments.copied().collect();
     // Formats with room for it are of the first event: only where that counts time do its samples

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use image::{ImageId, ImageOffset};
 use model::{Cut, Frame, Thread};
 use names::inlined;
+use names::interpreted::{self, Loops};
 use profiledb::Scope;
 
 use super::{Event, Image, Resolved};
@@ -199,6 +200,37 @@ pub(super) fn divide(
     }
     made.shorten(FRAMES_MAX);
     resolved.stacks = made;
+}
+
+/// Gives the samples of interpreters' loops to the frames of the functions that the loops ran, as
+/// the rows of `dcpi prof` do: the innermost frame is a function that has lines.
+pub(super) fn without_loops(resolved: &mut Resolved, loops: &Loops) {
+    if loops.is_empty() {
+        return;
+    }
+    let code = |node: &StackNode| {
+        let (image, place) = resolved.frame_place(&node.frame)?;
+        Some((image, place, Frame::Code(image.id, ImageOffset(place.offset))))
+    };
+    let ran = |node: usize| {
+        let node = resolved.stacks.nodes.get(node)?;
+        let (image, place, innermost) = code(node)?;
+        let (_, _, caller) = code(resolved.stacks.nodes.get(node.parent?)?)?;
+        let procedure = place.procedure.and_then(|at| image.procedures.get(at));
+        let name = procedure.map_or("", |procedure| procedure.name.as_str());
+        let is_loop = interpreted::interprets(image.kind, name);
+        interpreted::ran(loops, innermost, caller).filter(|_| is_loop).and(node.parent)
+    };
+    let mut sums: BTreeMap<(usize, usize, usize, usize), StackSample> = BTreeMap::new();
+    for sample in &resolved.stacks.samples {
+        let sample = StackSample { node: ran(sample.node).unwrap_or(sample.node), ..*sample };
+        let StackSample { event, node, thread, scope, samples, occurrences } = sample;
+        let nothing = StackSample { samples: 0, occurrences: 0, ..sample };
+        let sum = sums.entry((event, node, thread, scope)).or_insert(nothing);
+        sum.samples = sum.samples.saturating_add(samples);
+        sum.occurrences = sum.occurrences.saturating_add(occurrences);
+    }
+    resolved.stacks.samples = sums.into_values().collect();
 }
 
 /// Adds the events that have stacks only. Their period is none: a stack stands for its own time.

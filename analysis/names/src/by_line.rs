@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 
 use image::{Frame, ImageOffset};
+use model::SourcePlace;
 
-use crate::procedures::{self, Known, Needed, Places};
+use crate::procedures::{self, Known, Needed, Places, Rows};
 use query::load::{ImageSamples, Samples};
 use query::problem::Problem;
 use query::unresolved;
-use stats::tally::Tally;
+use stats::tally::{Tally, Weighed};
 
 /// The samples of an image, by source line.
 #[derive(Debug)]
@@ -58,6 +59,10 @@ fn attribute_image(
         let place = Frame { function: Some(unresolved::name(reason)), ..Frame::default() };
         return ByLine { rows: vec![LineSamples { place, counts: image.totals() }], problems };
     }
+    if samples.interpreted.contains_key(&image.record.id) {
+        let rows = of_source(samples, image, places, &mut problems);
+        return ByLine { rows, problems };
+    }
     match procedures::known(samples, image, places, Needed::At(&image.offsets()), &mut problems) {
         Ok(known) => {
             let rows = count(image, &known, (places, back), &mut problems);
@@ -75,6 +80,35 @@ fn attribute_image(
             ByLine { rows: vec![row], problems }
         }
     }
+}
+
+/// Lines of functions that an interpreter ran.
+fn of_source(
+    samples: &Samples,
+    image: &ImageSamples,
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> Vec<LineSamples> {
+    let offsets = image.offsets();
+    let (located, found) = procedures::locate(samples, image, (&offsets, Rows::Procedures), places);
+    problems.extend(found);
+    let path = &image.record.path;
+    let file = if path.is_empty() { &image.record.name } else { path };
+    let of = |(offset, located): (ImageOffset, procedures::Located)| {
+        let line = SourcePlace::of(offset).line;
+        let place = Frame {
+            function: Some(located.place.name()),
+            file: Some(file.clone()),
+            line: Some(line).filter(|line| *line > 0),
+            ..Frame::default()
+        };
+        let at = offset..ImageOffset(offset.0.saturating_add(1));
+        let count = |profile: &Weighed| {
+            profile.within(at.clone()).next().map(|(_, tally)| tally).unwrap_or_default()
+        };
+        LineSamples { place, counts: image.profiles.iter().map(count).collect() }
+    };
+    offsets.iter().copied().zip(located).map(of).collect()
 }
 
 fn count(

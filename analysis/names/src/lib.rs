@@ -27,6 +27,7 @@
 pub mod by_line;
 pub mod debuginfod;
 pub mod inlined;
+pub mod interpreted;
 pub mod named;
 pub mod parallel;
 pub mod procedures;

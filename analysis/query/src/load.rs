@@ -18,6 +18,7 @@ use stats::tally::{self, Tally, Weighed};
 mod described;
 mod events;
 mod executions;
+mod interpreted;
 mod missing;
 mod opening;
 
@@ -25,6 +26,7 @@ pub use events::EventSamples;
 use events::join_event;
 pub(crate) use events::weight;
 pub use executions::Executions;
+pub use interpreted::Interpreted;
 pub use missing::USERTIME;
 pub(crate) use missing::{add_damage, no_samples};
 use missing::{damage, frames_only};
@@ -44,6 +46,11 @@ pub struct Samples {
     pub images: Vec<ImageSamples>,
     /// The scope of the samples: the one asked for, or that of the recorded command.
     pub whose: ScopeChoice,
+    /// The images of source files that have been given samples of the interpreter that ran their
+    /// functions.
+    pub interpreted: BTreeMap<ImageId, Interpreted>,
+    /// The places of the interpreters whose samples these were.
+    pub loops: BTreeSet<(ImageId, ImageOffset)>,
     /// Files that could not be read, and other notes.
     pub problems: Vec<Problem>,
 }
@@ -386,7 +393,9 @@ pub(crate) fn sums_of(
         }
     }
     let whose = whose.clone();
-    Ok(Samples { db: db.clone(), epochs, events, images, whose, problems: Vec::new() })
+    let (interpreted, loops, problems) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+    let db = db.clone();
+    Ok(Samples { db, epochs, events, images, whose, interpreted, loops, problems })
 }
 
 /// The names of the events asked for, each once, or of all.

@@ -30,7 +30,9 @@ impl Question {
                 None => whose.hinted(error, &db, &chosen),
             }
         })?;
-        Ok(Samples { db, epochs, events: Vec::new(), images: Vec::new(), whose, problems })
+        let (events, images) = (Vec::new(), Vec::new());
+        let (interpreted, loops) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Samples { db, epochs, events, images, whose, interpreted, loops, problems })
     }
 }
 

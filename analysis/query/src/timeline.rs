@@ -1,6 +1,6 @@
 //! The samples of one event by columns of time, each a slice of the database or several.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use image::ImageId;
 use model::Stacks;
@@ -262,6 +262,7 @@ impl Sums {
         problems: Vec<Problem>,
     ) -> Samples {
         let images = self.images.into_values().collect();
-        Samples { db, epochs, events: self.events, images, whose, problems }
+        let (interpreted, loops) = (BTreeMap::new(), BTreeSet::new());
+        Samples { db, epochs, events: self.events, images, whose, interpreted, loops, problems }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::Language;
 use profiledb::{Covered, EpochId, Stretch};
 use serde::Serializer;
 use serde_json::Value;
@@ -210,6 +211,9 @@ crate::fields! {
         path (maybe): Option<&'a str> => "path";
         /// `file`, `kernel`, `module`, `vdso`, `bpf`, `jit`, `idle`; `unresolved`: unknown code
         kind (maybe): Option<&'static str>;
+        /// `python`, `javascript`, `java`, `ruby`, `php`: an interpreter ran it; its samples are
+        /// estimated from call stacks
+        language (maybe): Option<&'static str> => "language";
         part (flat): Parts;
         counts: InOrder<&'a str, u64>, "samples" => "EVENT";
         share: Shares<'a>, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
@@ -348,8 +352,8 @@ pub(super) const EVENT_TITLES: [&str; 4] = ["EVENT", "EVENT_share", "EVENT_low",
 
 pub(super) fn prof_columns(report: &ProfReport) -> Vec<&'static str> {
     let mut titles = match report.by {
-        By::Procedure => vec!["procedure", "image", "image_id", "address"],
-        By::Function => vec!["procedure", "image", "image_id", "address", "inlined"],
+        By::Procedure => vec!["procedure", "image", "image_id", "address", "language"],
+        By::Function => vec!["procedure", "image", "image_id", "address", "inlined", "language"],
         By::Line => vec!["procedure", "file", "line", "image", "image_id"],
         By::Image => vec!["image", "image_id", "path"],
         By::Scope(dimensions) => dimensions.iter().map(|of| of.name()).collect(),
@@ -410,6 +414,7 @@ fn prof_row<'a>(report: &'a ProfReport, row: &'a Row) -> ProfRow<'a> {
         inlined: row.procedure.as_ref().filter(|_| report.by == By::Function).map(|of| of.inlined),
         path: image.filter(|_| report.by == By::Image).map(|image| image.path.as_str()),
         kind: image.map(|image| image.kind.as_str()),
+        language: row.language.map(Language::name),
         part: parts(&row.parts),
         counts: by_event(&report.events, tally::samples(&row.counts)),
         share: by_event(&report.events, row.shares.iter().copied()),

@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 
 use image::{ImageId, ImageKind};
+use model::Language;
 use profiledb::{Covered, EpochId, EpochMeta, Stretch};
 
 use code::skid::Skid;
@@ -277,6 +278,9 @@ pub struct Row {
     pub line: Option<LineName>,
     /// The image of a procedure or row.
     pub image: Option<ImageName>,
+    /// The language of a function, or of a source file, that an interpreter ran: the samples are a
+    /// part of the interpreter's.
+    pub language: Option<Language>,
     /// Label, unit, command, process or thread: one of each dimension of [`By::Scope`].
     pub parts: Vec<Part>,
     /// Samples by event.

@@ -54,6 +54,9 @@ pub struct ListReport {
     pub costs: Option<Result<Costs, String>>,
     /// Whether source lines, instructions or both are shown.
     pub view: View,
+    /// Of a source file that an interpreter ran: the call stacks by which its lines got their
+    /// samples; none: code.
+    pub stacks: Option<u64>,
     /// The file that source lines come from.
     pub debug_file: Option<String>,
     /// The text of source files.
@@ -72,7 +75,10 @@ impl ListReport {
     pub fn shares_of(&self, counts: &[u64]) -> Vec<Share> {
         let share = |(count, column): (&u64, &EventColumn)| match column.event.is_exact() {
             true => exact(*count, column.equal()),
-            false => wilson(*count, column.equal(), self.confidence),
+            false => match self.stacks {
+                Some(stacks) => of_stacks(*count, column.equal(), stacks, self.confidence),
+                None => wilson(*count, column.equal(), self.confidence),
+            },
         };
         counts.iter().zip(&self.events).map(share).collect()
     }
@@ -110,6 +116,13 @@ impl ListReport {
             }
         }
     }
+}
+
+/// The share of samples that were divided by call stacks, with the interval of as many stacks.
+fn of_stacks(count: u64, all: u64, stacks: u64, confidence: Confidence) -> Share {
+    let value = if all > 0 { count as f64 / all as f64 } else { 0.0 };
+    let share = wilson((value * stacks as f64).round() as u64, stacks, confidence);
+    Share { value, low: share.low.min(value), high: share.high.max(value) }
 }
 
 impl Report for ListReport {
@@ -174,6 +187,9 @@ crate::fields! {
         why (flat): Option<Why<'a>>;
         /// samples in the procedure
         counts: InOrder<&'a str, u64>, "samples";
+        /// of a source file that an interpreter ran, which has no instructions: the call stacks by
+        /// which the interpreter's samples were divided; absent: code
+        stacks (maybe): Option<u64>;
         instructions (rows): Vec<Instruction<'a>>;
         lines (rows): Lines<'a>;
         problems: Vec<ProblemEntry<'a>>;
@@ -311,7 +327,9 @@ fn list(report: &ListReport) -> List<'_> {
             why_not: costs.as_ref().err().map(String::as_str),
         }),
         counts: by_event(&report.events, listing.counts.iter().copied()),
+        stacks: report.stacks,
         instructions: instructions
+            .filter(|_| report.stacks.is_none())
             .map(|(instruction, shares)| self::instruction(report, instruction, shares))
             .collect(),
         lines: Lines(report.lines().into_iter().map(|of| line(report, of)).collect()),

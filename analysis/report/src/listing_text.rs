@@ -68,7 +68,13 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
     selection(&report.selection, style, out)?;
     let listing = &report.listing;
     let (start, end) = (listing.addresses.start, listing.addresses.end);
-    head(style, out, "procedure", &of_procedure(&listing.procedure, start..end, style))?;
+    match report.stacks {
+        Some(_) => head(style, out, "function", &escape(&listing.procedure))?,
+        None => {
+            let procedure = of_procedure(&listing.procedure, start..end, style);
+            head(style, out, "procedure", &procedure)?;
+        }
+    }
     also(&report.aliases, style, out)?;
     let path = if report.image.path.is_empty() { &report.image.name } else { &report.image.path };
     detail(style, out, "image", &format!("{path}, {}", report.image.id))?;
@@ -101,6 +107,19 @@ fn counted_and_shares(report: &ListReport, style: &Style, out: &mut dyn Write) -
         return detail(style, out, "shares", &format!("of the procedure's {nouns}"));
     }
     let sure = plain(report.confidence.percent());
+    if let Some(stacks) = report.stacks {
+        let text = format!(
+            "a part of the interpreter's, in the proportion of call stacks: {} here",
+            thousands(stacks)
+        );
+        head(style, out, "samples", &text)?;
+        return detail(
+            style,
+            out,
+            "shares",
+            &format!("of these samples; ± of {sure} % confidence"),
+        );
+    }
     let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
     let shown = landed(
         report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)),

@@ -214,12 +214,13 @@ fn source_line(row: &Row, style: &Style) -> Cell {
 
 /// The image of a row, or of its procedure.
 fn subject(report: &ProfReport, row: &Row) -> Option<Cell> {
+    let language = row.language.map(|of| format!(" [{}]", of.name())).unwrap_or_default();
     Some(match row.image.as_ref()? {
         image if report.by == By::Image && image.kind == image::ImageKind::File => {
             let path = if image.path.is_empty() { &image.name } else { &image.path };
-            Cell::name(path).tail(image_id(image))
+            Cell::name(path).tail(image_id(image) + &language)
         }
-        image => image_cell(image),
+        image => Cell::name(&image.name).tail(image_id(image) + &language),
     })
 }
 

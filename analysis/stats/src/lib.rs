@@ -124,7 +124,8 @@ pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
         return wilson(0, 0, confidence);
     }
     let mean = whole.weight();
-    if (part.occurrences - part.samples as f64 * mean).abs() <= 1e-9 * part.occurrences
+    if part.divided <= 0.0
+        && (part.occurrences - part.samples as f64 * mean).abs() <= 1e-9 * part.occurrences
         && (whole.occurrences - whole.samples as f64 * mean).abs() <= 1e-9 * whole.occurrences
     {
         return wilson(part.samples, whole.samples, confidence);
@@ -222,7 +223,7 @@ fn weighted(part: Tally, whole: Tally, confidence: Confidence) -> Share {
     let p = (part.occurrences / whole.occurrences).clamp(0.0, 1.0);
     let variance =
         (1.0 - p).powi(2) * part.squares + p.powi(2) * (whole.squares - part.squares).max(0.0);
-    let variance = variance / whole.occurrences.powi(2);
+    let variance = (variance + part.divided) / whole.occurrences.powi(2);
     let kish = whole.occurrences.powi(2) / whole.squares;
     let n = if p > 0.0 && p < 1.0 && variance > 0.0 { p * (1.0 - p) / variance } else { kish };
     if !n.is_finite() {
@@ -474,7 +475,7 @@ mod tests {
     #[test]
     fn counts_without_variance_have_no_interval() {
         let exact =
-            |samples, occurrences| Tally { samples, occurrences, squares: 0.0, heaviest: 0.0 };
+            |samples, occurrences| Tally { samples, occurrences, squares: 0.0, ..Tally::default() };
         let Share { value, low, high } = share(exact(1, 30.0), exact(5, 100.0), at(95.0));
         assert_eq!((low, value, high), (0.3, 0.3, 0.3));
     }

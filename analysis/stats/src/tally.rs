@@ -24,6 +24,9 @@ pub struct Tally {
     pub squares: f64,
     /// The largest weight that a sample of these may have had, whether one was seen or not.
     pub heaviest: f64,
+    /// Variance that `occurrences` have beyond that of the samples, where these are a part of
+    /// others' that was estimated ([`Weighed::take`]).
+    pub divided: f64,
 }
 
 impl Tally {
@@ -35,6 +38,7 @@ impl Tally {
             occurrences,
             squares: occurrences * weight,
             heaviest: if samples > 0 { weight } else { 0.0 },
+            divided: 0.0,
         }
     }
 
@@ -59,6 +63,7 @@ impl Tally {
             occurrences: (self.occurrences - part.occurrences).max(0.0),
             squares: (self.squares - part.squares).max(0.0),
             heaviest: self.heaviest,
+            divided: (self.divided - part.divided).max(0.0),
         }
     }
 
@@ -74,6 +79,7 @@ impl AddAssign for Tally {
         self.occurrences += other.occurrences;
         self.squares += other.squares;
         self.heaviest = self.heaviest.max(other.heaviest);
+        self.divided += other.divided;
     }
 }
 
@@ -112,7 +118,12 @@ pub struct Weighed {
     parts: Vec<(f64, Profile)>,
     /// The result of [`Weighed::equal`] where the profile has several parts.
     equal: Option<Profile>,
+    /// [`Tally::divided`] of places.
+    divided: BTreeMap<ImageOffset, f64>,
 }
+
+/// Numbers of samples that were taken away from a profile, each with their weight.
+pub type Taken = Vec<(f64, u64)>;
 
 impl Weighed {
     /// Adds a profile whose samples have this weight.
@@ -128,6 +139,44 @@ impl Weighed {
     /// Adds those of another.
     pub fn merge(&mut self, other: &Self) {
         other.parts.iter().for_each(|(weight, profile)| self.add(*weight, profile.clone()));
+        other.divided.iter().for_each(|(at, variance)| self.doubt(*at, *variance));
+    }
+
+    /// Makes the samples of a place less sure by a variance of their occurrences.
+    pub fn doubt(&mut self, at: ImageOffset, variance: f64) {
+        *self.divided.entry(at).or_default() += variance;
+    }
+
+    /// Takes samples away: `of` gives the group of a place, and the share (0 to 1) of its samples
+    /// to take; None leaves the place as it is. Returns what was taken from each of `groups`
+    /// groups. What is rounded off at one place of a group counts at its next.
+    pub fn take(
+        &mut self,
+        groups: usize,
+        of: impl Fn(ImageOffset) -> Option<(usize, f64)>,
+    ) -> Vec<Taken> {
+        let mut all = vec![Taken::new(); groups];
+        for (weight, profile) in &mut self.parts {
+            let mut rests = vec![0.0; groups];
+            let mut taken = vec![0_u64; groups];
+            let left = profile.iter().map(|(offset, samples)| {
+                let Some((group, share)) = of(offset) else { return (offset, samples) };
+                let (Some(rest), Some(sum)) = (rests.get_mut(group), taken.get_mut(group)) else {
+                    return (offset, samples);
+                };
+                *rest += samples as f64 * share;
+                let due = (rest.round() as u64).min(samples);
+                *rest -= due as f64;
+                *sum += due;
+                (offset, samples - due)
+            });
+            let left: Vec<(ImageOffset, u64)> = left.filter(|(_, samples)| *samples > 0).collect();
+            *profile = Profile::from_counts(left);
+            let some = all.iter_mut().zip(taken).filter(|(_, samples)| *samples > 0);
+            some.for_each(|(all, samples)| all.push((*weight, samples)));
+        }
+        self.parts.retain(|(_, profile)| !profile.is_empty());
+        all
     }
 
     /// True when there are none.
@@ -137,7 +186,9 @@ impl Weighed {
 
     /// All of them together.
     pub fn total(&self) -> Tally {
-        self.parts.iter().map(|(weight, profile)| Tally::of(profile.total(), *weight)).sum()
+        let of = |(weight, profile): &(f64, Profile)| Tally::of(profile.total(), *weight);
+        let divided = self.divided.values().sum();
+        self.parts.iter().map(of).sum::<Tally>() + Tally { divided, ..Tally::default() }
     }
 
     /// Makes [`Weighed::equal`] of samples that stand for `weight` occurrences each.
@@ -188,7 +239,9 @@ impl Weighed {
     where
         Places: Iterator<Item = (ImageOffset, u64)> + 'a,
     {
-        if let [(weight, profile)] = self.parts.as_slice() {
+        if let [(weight, profile)] = self.parts.as_slice()
+            && self.divided.is_empty()
+        {
             let weight = *weight;
             return Box::new(
                 of(profile).map(move |(offset, samples)| (offset, Tally::of(samples, weight))),
@@ -199,6 +252,9 @@ impl Weighed {
             for (offset, samples) in of(profile) {
                 *sums.entry(offset).or_default() += Tally::of(samples, *weight);
             }
+        }
+        for (offset, sum) in &mut sums {
+            sum.divided = self.divided.get(offset).copied().unwrap_or_default();
         }
         Box::new(sums.into_iter())
     }
@@ -243,6 +299,29 @@ mod tests {
         assert!(
             (Tally::of(7, 10.0).weight() - 10.0).abs() < 1e-12 && Tally::default().weight() == 0.0
         );
+    }
+
+    /// A half of one place is given away, which is 3.5 of 7 and 0.5 of 1: 4 in all.
+    #[test]
+    fn shares_of_samples_are_taken_and_none_is_lost() {
+        let mut weighed = Weighed::default();
+        let counts = [(1, 7), (2, 1), (9, 5)].map(|(offset, n)| (ImageOffset(offset), n));
+        weighed.add(10.0, Profile::from_counts(counts));
+        weighed.add(20.0, Profile::from_counts([(ImageOffset(2), 3)]));
+        let of = |at: ImageOffset| match at.0 {
+            1 | 2 => Some((0, 0.5)),
+            _ => None,
+        };
+        let taken = weighed.take(2, of);
+        assert_eq!(taken, [vec![(10.0, 4), (20.0, 2)], vec![]]);
+        assert_eq!(weighed.total().samples, 7 + 1 + 5 + 3 - 6);
+        weighed.doubt(ImageOffset(9), 25.0);
+        assert_eq!((weighed.total().divided, weighed.total().samples), (25.0, 10));
+        let at_9 = weighed.within(ImageOffset(9)..ImageOffset(10)).next().unwrap().1;
+        assert_eq!((at_9.divided, at_9.samples), (25.0, 5));
+        let everything = weighed.take(1, |_| Some((0, 1.0)));
+        assert_eq!(everything.iter().flatten().map(|(_, samples)| samples).sum::<u64>(), 10);
+        assert!(weighed.is_empty());
     }
 
     /// Nine samples at 30/s beside others at 5000/s were nine of 230 in exports, 130 times too

@@ -2,30 +2,19 @@
 //! it.
 //!
 //! The id comes from the file's path, so the same program has the same id on all hosts. An offset
-//! has three parts, from the highest bit on:
-//!
-//! | bits | part |
-//! |---|---|
-//! | 20 | the function's first line |
-//! | 22 | a hash of its name: several functions may begin in a line |
-//! | 20 | the line that the frame executes |
-//!
-//! So each function has a range of offsets that no other has, whatever lines it has in common with
-//! functions around it, and the line is known where only the offset is.
+//! is a [`SourcePlace`].
 
 use crate::mapped_files::Image;
 use crate::users::Payer;
 use image::{ImageId, ImageKind, ImageOffset};
 use inspect::questions::{Language, RuntimeFunction};
+use model::SourcePlace;
 use profiledb::ImageRecord;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bits of a line, and of the hash of a name.
-const LINE_BITS: u32 = 20;
-const NAME_BITS: u32 = 22;
 /// Files that are remembered; beyond, all are made again.
 const FILES_MAX: usize = 4096;
 /// Longest name of a function that is stored, in characters.
@@ -51,13 +40,12 @@ pub struct ScriptPlace {
 impl ScriptFiles {
     /// The place of a line that a function executes in a process of that user.
     pub fn place(&mut self, function: &RuntimeFunction, line: u32, user: Payer) -> ScriptPlace {
-        let short = |line: u32| u64::from(line).min((1 << LINE_BITS) - 1);
-        let hash = u64::from(crc32c::crc32c(function.name.as_bytes()) >> (32 - NAME_BITS));
-        let begin = (short(function.first_line) << NAME_BITS | hash) << LINE_BITS;
+        let hash = crc32c::crc32c(function.name.as_bytes()) >> 10; // the 22 bits that count
+        let place = SourcePlace { first_line: function.first_line, name: hash, line };
         ScriptPlace {
             image: self.image(&function.file, user, function.language),
-            offset: ImageOffset(begin + short(line)),
-            range: begin..begin + (1 << LINE_BITS),
+            offset: place.offset(),
+            range: place.function(),
             name: printable(&function.name).take(NAME_MAX).collect(),
         }
     }
@@ -78,13 +66,7 @@ impl ScriptFiles {
         let is_named = path.starts_with('<') || path.starts_with("node:");
         let is_path = !is_named && language != Language::Java;
         let name = path.rsplit('/').next().filter(|name| !is_named && !name.is_empty());
-        let language = match language {
-            Language::Python => "python",
-            Language::JavaScript => "javascript",
-            Language::Java => "java",
-            Language::Ruby => "ruby",
-            Language::Php => "php",
-        };
+        let language = language.name();
         let whose = match user {
             Payer::User(0) | Payer::Nobody => language.to_owned(),
             Payer::User(user) => format!("{language} of user {user}"),

@@ -19,8 +19,9 @@ use kernel::procfs::MapsLine;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use model::Language;
 pub use registers::{SampledRegisters, Walk, Walked, WalkedEdge};
-pub use runtimes::{Language, RuntimeCode, RuntimeFound, RuntimeFunction, RuntimeRun};
+pub use runtimes::{RuntimeCode, RuntimeFound, RuntimeFunction, RuntimeRun};
 
 /// A question and the type of its answer.
 pub trait Inspect: Serialize + DeserializeOwned + Into<Question> {

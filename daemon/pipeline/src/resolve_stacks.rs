@@ -10,7 +10,7 @@ use address_spaces::scopes::Tags;
 use image::ImageOffset;
 use inspect::open_mapped::MappedAt;
 use inspect::questions::{RuntimeFunction, RuntimeRun};
-use model::{Cut, Frame, Thread, Unresolved, Wait};
+use model::{Cut, Frame, INTERPRETED, Observation, Thread, Unresolved, Wait};
 use pending::{Pending, StackEvent};
 use profiledb::Scope;
 use sampling::call_stacks::{WalkedStack, process_of};
@@ -191,7 +191,14 @@ impl Resolver<'_> {
         }
         let is_innermost = run.depth == 0 || run.frames.is_empty();
         if is_innermost && !was_native {
-            frames.extend(self.user_frame(process, address, pending)?);
+            let innermost = run.frames.first().copied().flatten();
+            let innermost = innermost.and_then(|(number, _)| functions.get(number as usize));
+            let place = self.user_place(process, address, pending)?;
+            if let Some((function, (image, offset))) = innermost.zip(place.as_ref()) {
+                let interpreted = Observation::Value(*offset, function.language.number());
+                pending.observe(image, &INTERPRETED, interpreted);
+            }
+            frames.extend(place.map(|(image, offset)| Frame::Code(image.id, offset)));
         }
         Ok(())
     }
@@ -232,6 +239,17 @@ impl Resolver<'_> {
         address: u64,
         pending: &mut Pending,
     ) -> Result<Option<Frame>, LeftOut> {
+        let place = self.user_place(process, address, pending)?;
+        Ok(place.map(|(image, offset)| Frame::Code(image.id, offset)))
+    }
+
+    /// The place of an address, likewise.
+    fn user_place(
+        &mut self,
+        process: &Process<'_>,
+        address: u64,
+        pending: &mut Pending,
+    ) -> Result<Option<(Arc<Image>, ImageOffset)>, LeftOut> {
         let mapping = process.map.and_then(|map| map.find(address));
         let found = match mapping {
             Some(mapping) => self.placed(process, mapping, address, pending),
@@ -247,7 +265,7 @@ impl Resolver<'_> {
             }
         };
         let has_room = self.has_room_for(&image, process.pid, pending)?;
-        Ok(has_room.then_some(Frame::Code(image.id, offset)))
+        Ok(has_room.then_some((image, offset)))
     }
 
     fn placed(

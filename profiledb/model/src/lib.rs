@@ -13,6 +13,7 @@
 
 mod counts;
 mod facts;
+mod language;
 mod ledger;
 mod measure;
 mod measured;
@@ -27,10 +28,11 @@ pub use facts::{
     ClockStep, ClockSteps, Cpuid, Endings, Fact, Facts, IdealMachine, Killed, MeasuredSkid,
     MergedFrom, OpensOn, Restraint, Restraints, SampledRuns,
 };
+pub use language::{Language, SourcePlace};
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{
-    ACCESSES, CALLS, EDGES, EXCEPTIONS, EXECUTED, FIRST_EDGES, IDEAL, Measure, OUTCOMES, ROUNDS,
-    Shape, TAKEN, TIMES, Weight, is_exact,
+    ACCESSES, CALLS, EDGES, EXCEPTIONS, EXECUTED, FIRST_EDGES, IDEAL, INTERPRETED, Measure,
+    OUTCOMES, ROUNDS, Shape, TAKEN, TIMES, Weight, is_exact,
 };
 pub use measured::{MeasuredCache, MeasuredClock, MeasuredMachine, MeasuredTlb, Spread};
 pub use reasons::{Cut, Loss, Unresolved, Wait, meaning};

@@ -63,6 +63,11 @@ pub static TIMES: Measure = Measure::observed("times", Shape::Values);
 /// How instructions use memory, as [`crate::Access`]es.
 pub static ACCESSES: Measure = Measure::observed("accesses", Shape::Values);
 
+/// Where interpreters were while a function that they ran was the innermost frame of a call stack
+/// that has its name: at places of an interpreter's loop, the numbers of [`crate::Language`]s.
+/// The frame of that function is the caller of the loop's in the stacks. Counted by stack.
+pub static INTERPRETED: Measure = Measure::observed("interpreted", Shape::Values);
+
 /// Name of the event of exact executions of instructions.
 pub const EXECUTED: &str = "executed";
 /// Name of the event of the cycles of exact executions where nothing waits for memory or guesses

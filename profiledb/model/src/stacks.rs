@@ -223,6 +223,25 @@ impl Stacks {
         self.values.retain(|(_, thread), _| kept.get(*thread as usize) == Some(&true));
     }
 
+    /// The same, without the innermost frames that `is_left_out` holds of: it is given the
+    /// innermost frame and its caller. Their values are the callers'.
+    pub fn without_innermost(&self, is_left_out: impl Fn(Frame, Frame) -> bool) -> Self {
+        let frame = |node: Node| {
+            let (parent, frame) = *self.nodes.get(node as usize)?;
+            Some((parent, *self.frames.get(frame)?))
+        };
+        let left_to = |node: Node| {
+            let (parent, innermost) = frame(node)?;
+            let (_, caller) = frame(parent)?;
+            is_left_out(innermost, caller).then_some(parent)
+        };
+        let mut values: BTreeMap<(Node, u32), Value> = BTreeMap::new();
+        for ((node, thread), value) in &self.values {
+            values.entry((left_to(*node).unwrap_or(*node), *thread)).or_default().add(*value);
+        }
+        Self { values, ..self.clone() }.canonical()
+    }
+
     /// Multiplies all weights, so that the stacks stand for as many times more or less. Numbers of
     /// stacks stay.
     pub fn scale(&mut self, factor: f64) {

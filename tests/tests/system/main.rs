@@ -30,6 +30,7 @@ mod exceptions;
 mod generated;
 mod guide;
 mod hostile;
+mod interpreted;
 mod java;
 mod listing;
 mod lists;

@@ -216,7 +216,9 @@ fn rows(
         };
         let image = callee(subjects, number).image.unwrap_or_else(|| nobodys(&procedure.name));
         let inclusive = estimates.into_iter().map(|of| of.map(|of| of.share)).collect();
-        rows.push(Row { inclusive, ..row(Some(procedure), Some(image), Vec::new(), counts) });
+        let language = loaded.samples.language(&image.id);
+        let row = row(Some(procedure), Some(image), Vec::new(), counts);
+        rows.push(Row { inclusive, language, ..row });
     }
     Ok(rows)
 }

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use image::{ImageKind, Procedure};
 
 use super::Outcome;
 use super::costs::{Finder, OnMachine};
+use super::source_lines;
 use crate::options::{Chosen, Output, ProcedureArguments, SyntaxArgument, parse_confidence};
 use annotate::graphs::Surveyed;
 use annotate::listing;
@@ -27,8 +29,14 @@ use stats::{Confidence, exact, wilson};
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct List {
-    #[command(flatten)]
-    pub subject: ProcedureArguments,
+    /// The image: name, path, or id (may be cut short); or a source file whose functions an
+    /// interpreter ran
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub image: String,
+    /// The procedure: its name, a part of its name, or an address in it (0x1040); of a source file
+    /// a function [default: all of them]
+    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
+    pub procedure: Option<String>,
     /// Source lines only, by function and file
     #[arg(long, conflicts_with_all = ["asm", "both"])]
     pub source: bool,
@@ -75,18 +83,34 @@ taken; may be: letters of possible causes of the stall (dcpi calc --help).
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let samples = args.chosen.question(std::slice::from_ref(&args.subject.image))?.samples()?;
+    let question = args.chosen.question(std::slice::from_ref(&args.image))?;
+    let samples = match question.samples() {
+        Err(only @ AnalysisError::FramesOnly { .. }) => {
+            return super::write(&source_lines::report(args, &question, only)?, &args.output, out);
+        }
+        samples => samples?,
+    };
+    let Some(procedure) = args.procedure.clone() else {
+        let message = format!("{} is code: name a procedure of it too", args.image);
+        return Err(AnalysisError::Usage { message, help: "dcpi list --help".to_owned() });
+    };
+    let subject = ProcedureArguments { image: args.image.clone(), procedure };
     let damage = problem::damage(&samples.problems);
-    super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
+    let report = report(args, &subject, samples).map_err(|error| error.beside(damage))?;
+    super::write(&report, &args.output, out)
 }
 
-fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError> {
+fn report(
+    args: &List,
+    subject: &ProcedureArguments,
+    mut samples: Samples,
+) -> Result<ListReport, AnalysisError> {
     let places = args.on.places();
     let _stage = progress::stage("reading code and debug information", 0);
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
     let (Candidate { image, known, .. }, procedure) =
-        meant(&candidates, &without, &args.subject, &mut problems)?;
+        meant(&candidates, &without, subject, &mut problems)?;
     let from = *image;
     let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
@@ -146,6 +170,7 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
         skid: skid.and_then(|(event, skid)| Some((samples.events.get(event)?.name.clone(), skid))),
         costs,
         view,
+        stacks: None,
         debug_file: info.and_then(|info| info.path().map(|path| path.display().to_string())),
         sources,
         problems,

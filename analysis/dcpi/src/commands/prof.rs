@@ -11,6 +11,7 @@ use super::{Outcome, by_thread, inclusive, stacks};
 use crate::options::{self, Chosen, Format, Prof};
 use annotate::listing;
 use names::by_line::{self, LineSamples};
+use names::interpreted::{self, Sure};
 use names::procedures::{self, Counted, Known, Place, Places, Rows};
 use names::shorten::Suffixes;
 use query::error::AnalysisError;
@@ -51,8 +52,53 @@ pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisE
             return super::write(&by_thread::report(args)?, &args.output, out);
         }
     }
-    let mut samples = question.samples()?;
+    let mut samples = with_interpreted(args, &question)?;
     super::write(&report(args, &mut samples)?, &args.output, out)
+}
+
+/// The samples, those of interpreters divided among the functions that they ran. Where images were
+/// asked for, interpreters are needed too, whose samples the images of source files are given.
+pub(super) fn with_interpreted(args: &Prof, question: &Question) -> Result<Samples, AnalysisError> {
+    if matches!(args.by, Some(options::By::Label | options::By::Unit | options::By::Pid)) {
+        return question.samples();
+    }
+    let sure = match args {
+        _ if args.by_image => Sure::Images,
+        _ if args.lines => Sure::Lines,
+        _ => Sure::Functions,
+    };
+    let places = Places::with_debug_roots(args.look.debug_root.clone());
+    if question.images.is_empty() {
+        let mut samples = question.samples()?;
+        interpreted::divide(&mut samples, &places, sure);
+        return Ok(samples);
+    }
+    let asked = question.samples();
+    of_chosen(question, &asked, (&places, sure)).map_or(asked, Ok)
+}
+
+/// Samples of the chosen images, of which some may be source files; None where these have no
+/// samples.
+fn of_chosen(
+    question: &Question,
+    asked: &Result<Samples, AnalysisError>,
+    (places, sure): (&Places, Sure),
+) -> Option<Samples> {
+    if asked.as_ref().is_ok_and(|samples| !interpreted::any(&samples.epochs)) {
+        return None;
+    }
+    let mut samples = Question { images: Vec::new(), ..question.clone() }.samples().ok()?;
+    interpreted::divide(&mut samples, places, sure);
+    if samples.interpreted.is_empty() {
+        return None;
+    }
+    let known = samples.images.iter().filter(|image| image.unresolved().is_none());
+    let records = known.map(|image| &image.record);
+    let wanted = select::images(&question.images, records).ok()?;
+    for image in &mut samples.images {
+        image.wanted = wanted.contains(&image.record.id);
+    }
+    Some(samples)
 }
 
 /// The report of these samples, whose problems become its own.
@@ -66,7 +112,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     let samples = &*samples;
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
     let everything = !restricted && samples.whose.is_all();
-    let columns = columns(everything, args.look.confidence, samples, &images);
+    let mut columns = columns(everything, args.look.confidence, samples, &images);
     let by = match args.by {
         Some(options::By::Label) => By::Scope(&[Dimension::Label]),
         Some(options::By::Unit) => By::Scope(&[Dimension::Unit]),
@@ -82,7 +128,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
             let dimension = of.first().copied().unwrap_or(Dimension::Label);
             scope_rows(&images, &unresolved::nobodys(everything, samples), dimension)
         }
-        By::Image => image_rows(&images),
+        By::Image => image_rows(samples, &images),
         By::Procedure | By::Function => {
             let of = if by == By::Function { Rows::Functions } else { Rows::Procedures };
             procedure_rows(samples, &images, (of, &places), &mut problems)
@@ -112,10 +158,23 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         problems.push(Problem::NoNames);
     }
     rows.sort_by(|a, b| by_samples(a, b, sort));
+    if let Some(name) = undivided(samples, &rows) {
+        let note = format!(
+            "the time of the functions that {name} ran is in its row: no call stack has their names"
+        );
+        columns.iter_mut().for_each(|column| column.event.notes.push(note.clone()));
+    }
     let report = shared_out(args, samples, (columns, sort), rows, problems);
     let skid = samples.skid().filter(|_| by == By::Line);
     let skid = skid.and_then(|(event, skid)| Some((samples.events.get(event)?.name.clone(), skid)));
     Ok(ProfReport { by, restricted, skid, ..report })
+}
+
+/// The loop of an interpreter with the most samples, where none were divided.
+fn undivided(samples: &Samples, rows: &[Row]) -> Option<String> {
+    let mut names = rows.iter().filter_map(|row| Some(&row.procedure.as_ref()?.name));
+    let first = names.find(|name| verdict::interprets(name)).cloned();
+    first.filter(|_| !interpreted::any(&samples.epochs))
 }
 
 /// The report of rows that are in order: their shares, and those that are shown. Rows are of
@@ -217,11 +276,12 @@ fn scope_rows(
     parts.into_iter().map(|(part, counts)| row(None, None, vec![part], counts)).collect()
 }
 
-fn image_rows(images: &[&ImageSamples]) -> Vec<Row> {
-    images
-        .iter()
-        .map(|image| row(None, Some(image_name(image, images, true)), Vec::new(), image.totals()))
-        .collect()
+fn image_rows(samples: &Samples, images: &[&ImageSamples]) -> Vec<Row> {
+    let of = |image: &&ImageSamples| Row {
+        language: samples.language(&image.record.id),
+        ..row(None, Some(image_name(image, images, true)), Vec::new(), image.totals())
+    };
+    images.iter().map(of).collect()
 }
 
 /// A row for each procedure, in the order of the images.
@@ -251,7 +311,9 @@ pub(super) fn procedure_rows(
                 same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
             let mut procedure = procedure_name(&counted.place, ambiguous);
             procedure.needs_suffix = suffixes.needed("", &procedure.name);
-            rows.push(row(Some(procedure), Some(name.clone()), Vec::new(), counted.counts));
+            let language = samples.language(&image.record.id);
+            let row = row(Some(procedure), Some(name.clone()), Vec::new(), counted.counts);
+            rows.push(Row { language, ..row });
         }
     }
     rows
@@ -283,7 +345,8 @@ fn line_rows(
                 inlined: false,
             };
             let line = place.file.map(|file| LineName { file, line: place.line });
-            Row { line, ..row(Some(procedure), Some(name.clone()), Vec::new(), counts) }
+            let language = samples.language(&image.record.id);
+            Row { line, language, ..row(Some(procedure), Some(name.clone()), Vec::new(), counts) }
         }));
     }
     rows
@@ -299,6 +362,7 @@ pub(super) fn row(
         procedure,
         line: None,
         image,
+        language: None,
         parts,
         counts,
         shares: Vec::new(),
@@ -455,6 +519,7 @@ mod tests {
             let row = |value: &f64| Row {
                 procedure: None,
                 line: None,
+                language: None,
                 image: Some(ImageName {
                     id,
                     kind: image::ImageKind::File,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use calls::{ByCalls, Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, USERTIME};
 use model::{CALLS, OFF_CPU, RUNNABLE, Stacks};
+use names::interpreted::{self, Sure};
 use names::named;
 use names::procedures::{Places, Rows};
 use profiledb::Epoch;
@@ -203,7 +204,7 @@ impl Loaded {
 
     /// Names the procedures; None where there are no stacks.
     fn named(
-        samples: Samples,
+        mut samples: Samples,
         stacks: &ByEvent,
         (look, rows): Look<'_>,
         mut problems: Vec<Problem>,
@@ -214,6 +215,9 @@ impl Loaded {
         let everything = samples.whose.is_all();
         let places = Places::with_debug_roots(look.debug_root.clone());
         let with = (look.idle, everything);
+        interpreted::divide(&mut samples, &places, Sure::Functions);
+        let divided = interpreted::without_loops(&samples, stacks, &mut problems);
+        let stacks = divided.as_ref().unwrap_or(stacks);
         let calls = calls::load(&samples, stacks, with, (rows, &places), &mut problems);
         Some(Self { samples, calls, problems })
     }

@@ -154,7 +154,10 @@ fn functions_have_rows_of_their_own_with_the_shares_of_exports() {
     let text = shown(db, "prof --inlined");
     assert!(text.contains(" mix (inlined)  ") && !text.contains("work (inlined)"), "{text}");
     let csv = shown(db, "prof --inlined --format csv");
-    assert!(csv.starts_with("procedure,image,image_id,address,inlined,cpu-clock,"), "{csv}");
+    assert!(
+        csv.starts_with("procedure,image,image_id,address,inlined,language,cpu-clock,"),
+        "{csv}"
+    );
     // Procedures alone, with what is inlined into them, as they were.
     let procedures = json(db, "prof --inclusive --no-inlined -n 0");
     let flat = json(db, "prof -n 0");

@@ -1,6 +1,7 @@
 //! Functions that runtimes run, as inspectors tell them.
 
 use abi::{FrameLayout, PythonLayout, RUNTIME_WORDS, RuntimeLayout};
+use model::Language;
 use serde::{Deserialize, Serialize};
 
 /// A function that a runtime runs.
@@ -27,23 +28,6 @@ pub struct RuntimeCode {
     pub size: u32,
     /// Number of the function in [`super::Unwound::functions`].
     pub function: u32,
-}
-
-/// What a runtime runs. The names stand in ids of images.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Language {
-    /// CPython.
-    #[default]
-    Python,
-    /// V8.
-    JavaScript,
-    /// HotSpot.
-    Java,
-    /// The reference implementation of Ruby, CRuby.
-    Ruby,
-    /// The Zend Engine.
-    Php,
 }
 
 /// Frames of functions that stand in the place of a native frame.

@@ -117,7 +117,7 @@ fn read(prof: &Prof, sampled_s: &mut Option<f64>) -> Result<ProfReport, Analysis
     if prof.inclusive {
         return inclusive::report(prof);
     }
-    let mut samples = question.samples()?;
+    let mut samples = prof::with_interpreted(prof, &question)?;
     *sampled_s = sampled_cpu_s(&samples);
     prof::report(prof, &mut samples)
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use calls::{Calls, EventCalls, Subject, SubjectId, Timed};
-use model::{OFF_CPU, RUNNABLE, Wait};
+use image::ImageOffset;
+use model::{OFF_CPU, RUNNABLE, SourcePlace, Wait};
 use names::procedures::{Places, Rows};
 use query::error::AnalysisError;
 use query::load::Samples;
 use query::problem::Problem;
-use verdict::{Entry, Mechanism, of_kernel};
+use verdict::{Entry, Mechanism, of_kernel, of_runtime};
 
 /// A procedure of a program, by image and name.
 pub(super) type Site = (String, String);
@@ -17,9 +18,6 @@ pub(super) type Site = (String, String);
 pub(super) struct Stacked {
     calls: Calls,
 }
-
-/// Endings of the names of scripts.
-const SCRIPTS: [&str; 6] = [".py", ".js", ".rb", ".php", ".pl", ".lua"];
 
 /// What the kernel did, from call stacks that end in it.
 #[derive(Default)]
@@ -109,25 +107,43 @@ impl Stacked {
         work
     }
 
-    /// The time of interpreters and of what they call, by the function that they run.
-    pub(super) fn interpreted(&mut self, event: &str) -> BTreeMap<Site, f64> {
-        let mut all = BTreeMap::new();
+    /// The time of interpreters and of what they call, by the interpreter's image and the function
+    /// that it runs.
+    pub(super) fn interpreted(&mut self, event: &str) -> BTreeMap<String, BTreeMap<Site, f64>> {
+        let mut all: BTreeMap<String, BTreeMap<Site, f64>> = BTreeMap::new();
         let Some(timed) = self.timed(event) else { return all };
         for (entry, time) in timed.entries() {
-            let path = timed.contexts().path(entry.node).map(|(_, subject)| subject);
-            let script = path.filter_map(|subject| match self.calls.subjects.get(subject)? {
-                Subject::Code { image, name, .. } => {
-                    let file = &self.calls.subjects.images().get(*image)?.record.name;
-                    let is_script = SCRIPTS.iter().any(|ending| file.ends_with(ending));
-                    is_script.then(|| (file.clone(), name.clone()))
-                }
-                _ => None,
-            });
-            if let Some(site) = { script }.next() {
-                *all.entry(site).or_default() += time;
+            let path: Vec<SubjectId> =
+                timed.contexts().path(entry.node).map(|(_, subject)| subject).collect();
+            let script = path.iter().find_map(|subject| self.script(*subject));
+            let interpreter = path.iter().find_map(|subject| self.interpreter(*subject));
+            if let Some((script, image)) = script.zip(interpreter) {
+                *all.entry(image).or_default().entry(script).or_default() += time;
             }
         }
         all
+    }
+
+    /// The file and line of a function that an interpreter ran, and its name.
+    fn script(&self, subject: SubjectId) -> Option<Site> {
+        let Subject::Code { image, name, address: Some(at) } = self.calls.subjects.get(subject)?
+        else {
+            return None;
+        };
+        let record = &self.calls.subjects.images().get(*image)?.record;
+        // A source file has no id but its name; of a file that is gone there are no names.
+        let is_source = record.id.is_name() && record.kind == image::ImageKind::File;
+        let first_line = SourcePlace::of(ImageOffset(*at)).first_line;
+        is_source.then(|| (format!("{}:{first_line}", record.name), name.clone()))
+    }
+
+    /// The image of a procedure of an interpreter.
+    fn interpreter(&self, subject: SubjectId) -> Option<String> {
+        let Subject::Code { image, name, .. } = self.calls.subjects.get(subject)? else {
+            return None;
+        };
+        let image = &self.calls.subjects.images().get(*image)?.record.name;
+        (of_runtime(image, name) == Some(Mechanism::Interpreter)).then(|| image.clone())
     }
 
     /// The time in which threads did not run, in ns.

@@ -119,7 +119,7 @@ impl Sums {
         &self,
         whole: Whole,
         work: &KernelWork,
-        interpreted: &BTreeMap<Site, f64>,
+        interpreted: &BTreeMap<String, BTreeMap<Site, f64>>,
     ) -> Vec<WhyFinding> {
         let in_kernel = self.in_kernel as f64;
         let mut findings: Vec<WhyFinding> = Vec::new();
@@ -152,28 +152,17 @@ impl Sums {
         for (mechanism, procedures) in &self.runtimes {
             let mut procedures = procedures.clone();
             procedures.retain(|(_, name), count| !is_apart(*mechanism, name, *count, whole));
-            let samples = load::sum(procedures.values().copied());
-            if samples == 0 {
-                continue;
+            // Interpreters of several languages may run; allocators are one matter.
+            let mut by_image: BTreeMap<String, BTreeMap<Site, u64>> = BTreeMap::new();
+            for (site, count) in procedures {
+                let is_one = *mechanism == Mechanism::Interpreter;
+                let image = if is_one { site.0.clone() } else { String::new() };
+                by_image.entry(image).or_default().insert(site, count);
             }
-            let mut evidence = vec![named(by_name(&procedures), whole)];
-            let all: f64 = interpreted.values().sum();
-            if let Some(((file, function), time)) = most_of(interpreted)
-                && *mechanism == Mechanism::Interpreter
-                && all > 0.0
-            {
-                let share = time / all;
-                let text =
-                    format!("interpreting {function} ({file}): {:.0} % of it", 100.0 * share);
-                evidence.push(Evidence::of("samples", text, share, "share"));
-            }
-            let mut sorted: Vec<_> = procedures.iter().collect();
-            sorted.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
-            let name = sorted.first().map(|((image, procedure), _)| (image, procedure));
-            let name =
-                name.map(|(image, procedure)| (Some(image.clone()), Some(procedure.clone())));
-            let found = (samples as f64, whole);
-            findings.push(of_kind(*mechanism, 0.96, evidence, found, name.unwrap_or_default()));
+            let of = |(image, procedures): (&String, &BTreeMap<Site, u64>)| {
+                of_runtimes(*mechanism, procedures, interpreted.get(image), whole)
+            };
+            findings.extend(by_image.iter().map(of));
         }
         findings
     }
@@ -201,6 +190,27 @@ impl Sums {
         };
         Some((name.clone(), verdict, *samples))
     }
+}
+
+/// The finding of the work of runtimes: of allocators, or of one interpreter, with what it ran.
+fn of_runtimes(
+    mechanism: Mechanism,
+    procedures: &BTreeMap<Site, u64>,
+    interpreted: Option<&BTreeMap<Site, f64>>,
+    whole: Whole,
+) -> WhyFinding {
+    let samples = load::sum(procedures.values().copied());
+    let mut evidence = vec![named(by_name(procedures), whole)];
+    if let Some(interpreted) = interpreted
+        && let Some(((file, function), time)) = most_of(interpreted)
+    {
+        let share = time / interpreted.values().sum::<f64>();
+        let text = format!("interpreting {function} ({file}): {:.0} % of it", 100.0 * share);
+        evidence.push(Evidence::of("samples", text, share, "share"));
+    }
+    let most = procedures.iter().max_by_key(|(_, samples)| **samples);
+    let name = most.map(|((image, procedure), _)| (image.clone(), procedure.clone())).unzip();
+    of_kind(mechanism, 0.96, evidence, (samples as f64, whole), name)
 }
 
 /// Whether a helper of an interpreter takes so much of the time that it is judged by itself, as any
