@@ -50,7 +50,6 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     kernel::share_heap();
     let config = Config::new(args.settings.clone(), args.config.as_deref())?;
     kernel::require_privileges()?;
-    privileges::go_first();
     let machine = Machine::probe()?;
     let events = kernel::resolve_event(&config.events, &machine.cpus)?;
     let control = ControlSocket::bind(&config.control, config.access)?;
@@ -341,6 +340,8 @@ fn system(args: &DcpidArgs, inspectors: Inspectors) -> System {
 /// The inspectors that the daemon's loop asks about other users' processes: those of the service,
 /// or its own.
 fn inspectors(config: &Config) -> anyhow::Result<Inspectors> {
+    // Before they start: they inherit it.
+    privileges::go_first();
     let address = match &config.inspector {
         Some(path) => SocketAddr::from_pathname(path)
             .with_context(|| format!("{} is no path of a socket", path.display()))?,

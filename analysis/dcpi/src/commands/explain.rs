@@ -87,10 +87,7 @@ fn entries(page: &str) -> Vec<Entry> {
         .filter_map(|part| {
             let [names, text] = part[..] else { return None };
             let text = text.strip_prefix(':')?;
-            Some(Entry {
-                names: names.split(',').map(|name| one_line(name)).collect(),
-                text: one_line(text),
-            })
+            Some(Entry { names: names.split(',').map(one_line).collect(), text: one_line(text) })
         })
         .collect()
 }

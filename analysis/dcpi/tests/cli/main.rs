@@ -59,6 +59,7 @@ mod ideal_files;
 mod inlined;
 #[cfg(test)]
 mod list;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod output;

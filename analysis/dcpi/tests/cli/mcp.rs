@@ -77,7 +77,7 @@ fn an_agent_finds_what_happened_at_a_time() {
     let peak = timeline.lines().find(|line| line.contains("python3") && line.contains("11:05"));
     assert!(peak.is_some(), "{timeline}");
     let then =
-        json!({"since": "2026-11-05T11:05:00Z", "until": "2026-11-05T11:15:00Z", "by": "pid"});
+        json!({"since": "2026-11-05T11:05:00Z", "until": "2026-11-05T11:15:00Z", "by": "command"});
     let (prof, is_error) = client.call("prof", &then);
     assert!(is_error || prof.contains("4711"), "{prof}");
 }
