@@ -37,7 +37,10 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, Analysi
     if !matches!(
         &invocation,
         Invocation::Run(command)
-            if matches!(**command, Command::Record(_) | Command::Top(_) | Command::Ideal(_))
+            if matches!(
+                **command,
+                Command::Record(_) | Command::Top(_) | Command::Ideal(_) | Command::Serve(_)
+            )
     ) {
         progress::begin();
     }
