@@ -32,8 +32,11 @@ function hash(text: string, seed: number): number {
   return value >>> 0;
 }
 
+const SCRIPT = /\.(py|rb|php|js|mjs|cjs|ts|lua|pl)$|^<|^node:|internal\//;
+
+/** Whether an image is the source or the generated code of a language that is not compiled. */
 export function isScript(image: string): boolean {
-  return /\.(py|rb|php|js|mjs|cjs|ts|lua|pl)$/.test(image) || image.startsWith("[jit]");
+  return SCRIPT.test(image) || image.startsWith("[jit]");
 }
 
 function root(): Call {
@@ -175,6 +178,16 @@ export interface Around {
   callees: Neighbour[];
 }
 
+/** Whether a callee runs within another call of it by the same procedure, whose time has its. */
+function isNested(calls: Call[], callee: Call, is: (of: Call) => boolean): boolean {
+  for (let at = calls[callee.parent]!.parent; at !== 0; at = calls[at]!.parent) {
+    const other = calls[at]!;
+    const same = other.name === callee.name && other.image === callee.image;
+    if (same && is(calls[other.parent]!)) return true;
+  }
+  return false;
+}
+
 /** Callers and callees of a procedure. Recursion counts once: its outermost call has the time. */
 export function around(calls: Call[], name: string, image: string): Around {
   const is = (of: Call) => of.name === name && of.image === image;
@@ -199,7 +212,7 @@ export function around(calls: Call[], name: string, image: string): Around {
         share += one.share;
         add(callers, above, one.share);
       }
-    } else if (is(above) && one.parent !== 0) {
+    } else if (is(above) && one.parent !== 0 && !isNested(calls, one, is)) {
       add(callees, one, one.share);
     }
   }

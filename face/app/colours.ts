@@ -56,7 +56,7 @@ const KINDS: [Kind, string, number][] = [
 export function kindOf(call: Call, kinds: Map<string, string>): Kind {
   if (!call.image) return /no stack|unresolved|cut|unknown/.test(call.name) ? "unknown" : "waiting";
   if (call.inlined) return "inlined";
-  if (/\.(py|rb|php|js|mjs|cjs|ts|lua|pl)$/.test(call.image)) return "interpreted";
+  if (isScript(call.image) && !call.image.startsWith("[jit]")) return "interpreted";
   const kind = kinds.get(call.imageId);
   if (call.image === "[kernel]" || ["kernel", "module", "bpf", "idle"].includes(kind ?? "")) {
     return "kernel";
@@ -102,7 +102,7 @@ function byKind(kinds: Map<string, string>, calls: Call[]): Paint {
 function byCause(why: Why | undefined): Paint {
   const classes = new Map<string, string>();
   for (const finding of [...(why?.findings ?? [])].reverse()) {
-    if (finding.mechanism === "unknown") continue;
+    if (finding.mechanism === "unknown" || !finding.image) continue;
     classes.set(`${finding.procedure ?? ""}\0${finding.image ?? ""}`, finding.class);
   }
   const of = (call: Call) =>

@@ -52,7 +52,8 @@ function describe(call: Call, total: number, unit: string): string {
   const range = call.low < call.high ? ` (${interval({ ...call, value: call.share })})` : "";
   const own = call.own > 0 ? `, ${percent(call.own)} % itself` : "";
   const time = amount(call.share * total, unit);
-  return `${call.name}${place}${inlined}: ${time}, ${percent(call.share)} %${range}${own}`;
+  // The name comes last: it may be cut.
+  return `${time}, ${percent(call.share)} %${range}${own} · ${call.name}${place}${inlined}`;
 }
 
 /** As much of a name as fits. */
@@ -190,8 +191,13 @@ export function Flame(view: View) {
   const one = calls[told] ?? calls[0]!;
   return (
     <div class="flame">
+      <ul class="legend" aria-label="Colours">
+        {view.paint.legend.map(([name, colour]) => (
+          <li><i style={{ background: colour }} /><span class="cut" title={name}>{name}</span></li>
+        ))}
+      </ul>
       <p class="told" aria-live="polite">
-        <span class="told-text">{describe(one, total, unit)}</span>
+        <span class="cut" title={one.name}>{describe(one, total, unit)}</span>
       </p>
       <div class={view.low ? "flame-frame low" : "flame-frame"} ref={frame}>
         <canvas
@@ -217,11 +223,6 @@ export function Flame(view: View) {
           onKeyDown={onKey}
         />
       </div>
-      <ul class="legend" aria-label="Colours">
-        {view.paint.legend.map(([name, colour]) => (
-          <li><i style={{ background: colour }} /><span class="cut" title={name}>{name}</span></li>
-        ))}
-      </ul>
     </div>
   );
 }

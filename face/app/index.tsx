@@ -40,8 +40,10 @@ function useFresh(): string {
   useEffect(() => {
     if (!config.live) return;
     let last = "";
+    let isLooking = false;
     const look = async () => {
-      if (document.hidden) return;
+      if (document.hidden || isLooking) return;
+      isLooking = true;
       try {
         const epochs = (await report(["epochs"], "again")) as Epochs;
         const now = epochs.rows.map((row) => `${row.epoch}${row.updated_unix_s}`).join();
@@ -51,6 +53,8 @@ function useFresh(): string {
         say(`live · samples until ${moment(updated, false)}`);
       } catch (error) {
         say(`no answer: ${(error as Error).message}`);
+      } finally {
+        isLooking = false;
       }
     };
     void look();
@@ -60,9 +64,16 @@ function useFresh(): string {
   return says;
 }
 
+/** Drawings have the colours of the theme: they are drawn anew. */
+function drawAnew() {
+  dispatchEvent(new Event("hashchange"));
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAnew);
+
 function turnTheme() {
   document.documentElement.dataset["theme"] = isDark() ? "light" : "dark";
-  dispatchEvent(new Event("hashchange"));
+  drawAnew();
 }
 
 function isTyping(event: KeyboardEvent): boolean {
@@ -169,10 +180,6 @@ function App() {
   const current = name === "procedure" ? "procedures" : name;
   return (
     <>
-      <a class="skip" href="#main" onClick={(event) => {
-        event.preventDefault();
-        document.querySelector("main")?.focus();
-      }}>To the content</a>
       <Head from={from} says={says} />
       <nav aria-label="Views">
         {VIEWS.map(([view, title]) => (

@@ -235,6 +235,11 @@ export function amount(value: number, unit: string): string {
   return `${(value / 1e3).toPrecision(3)} µs`;
 }
 
+/** What the samples of an event stand for, in its unit. */
+export function total(event: Event): number {
+  return event.counted * event.period || event.count?.value || 0;
+}
+
 export function duration(seconds: number): string {
   if (seconds >= 172800) return `${(seconds / 86400).toFixed(1)} days`;
   if (seconds >= 7200) return `${(seconds / 3600).toFixed(1)} h`;

@@ -109,10 +109,11 @@ export function Segmented(
 }
 
 export function Search(
-  { value, onChange, label }: {
+  { value, onChange, label, first = true }: {
     value: string;
     onChange: (value: string) => void;
     label: string;
+    first?: boolean;
   },
 ) {
   return (
@@ -120,7 +121,7 @@ export function Search(
       type="search"
       class="search"
       aria-label={label}
-      placeholder={`${label}  ( / )`}
+      placeholder={first ? `${label}  ( / )` : label}
       autocomplete="off"
       spellcheck={false}
       value={value}

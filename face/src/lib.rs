@@ -93,19 +93,19 @@ pub fn write(page: &Page, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
          <template id=\"licences\">{licences}</template>\n\
          <script type=\"application/json\" id=\"config\">"
     )?;
-    inline(&config, out)?;
+    out.write_all(&compact(&config))?;
     writeln!(out, "</script>")?;
     for (at, report) in page.reports.iter().enumerate() {
         write!(out, "<script type=\"application/json\" id=\"report-{at}\">")?;
-        inline(&report.json, out)?;
+        out.write_all(&compact(&report.json))?;
         writeln!(out, "</script>")?;
     }
     write!(out, "<script nonce=\"{nonce}\">{SCRIPT}</script>\n</body>\n</html>\n")
 }
 
-/// Writes JSON without the space between its tokens, and without characters that could end the
+/// JSON without the space between its tokens, and without characters that could end the
 /// element it is in: these occur within strings only, where they may be spelt otherwise.
-fn inline(json: &[u8], out: &mut dyn Write) -> io::Result<()> {
+pub fn compact(json: &[u8]) -> Vec<u8> {
     let mut compact = Vec::with_capacity(json.len());
     let (mut is_string, mut is_escaped) = (false, false);
     for byte in json {
@@ -123,7 +123,7 @@ fn inline(json: &[u8], out: &mut dyn Write) -> io::Result<()> {
             _ => {}
         }
     }
-    out.write_all(&compact)
+    compact
 }
 
 #[cfg(test)]

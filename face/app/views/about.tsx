@@ -18,7 +18,8 @@ export const KEYS: [string, string][] = [
 export function AboutView() {
   const { epochs } = useAbout();
   const images = useImages().data;
-  const licences = document.getElementById("licences")?.textContent ?? "";
+  const template = document.getElementById("licences") as HTMLTemplateElement | null;
+  const licences = template?.content.textContent ?? "";
   return (
     <section aria-labelledby="view-title">
       <h2 id="view-title">About this page</h2>
@@ -60,7 +61,7 @@ export function AboutView() {
         dcpi {config.version}: MIT or Apache-2.0. The page contains no name as markup, opens no
         connection but to its own server, and has this library:
       </p>
-      <pre tabIndex={0} aria-label="Licences">{licences}</pre>
+      <pre tabIndex={0} role="region" aria-label="Licences">{licences}</pre>
     </section>
   );
 }

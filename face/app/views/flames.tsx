@@ -1,7 +1,7 @@
 // The flame graph with what it takes to read it: search, focus, direction, colours.
 import { useMemo } from "preact/hooks";
 import { bottomUp, Call, focused, foundShare } from "../calls";
-import { By, paint } from "../colours";
+import { By, isDark, paint } from "../colours";
 import { MIN, sets, THREADS_MIN, treeWords, useDiff, useEvent, useImages, useTree, useWhy } from "../facts";
 import { Flame } from "../flame";
 import { percent } from "../model";
@@ -50,7 +50,7 @@ export function FlameOf({ event, small = false }: { event: string; small?: boole
   const why = useWhy().data;
   const diff = useDiff().data;
   // Colours are those of the theme, which the link does not hold.
-  const theme = document.documentElement.dataset["theme"] ?? "";
+  const theme = isDark();
   const colours = useMemo(
     () => shaped && paint(by, shaped, { images, why, diff } as Parameters<typeof paint>[2]),
     [shaped, by, images, why, diff, theme],
@@ -107,7 +107,8 @@ function Options({ from }: { from: State }) {
     <div class="options">
       <Search label="Search" value={from["q"] ?? ""} onChange={(q) => change({ q }, true)} />
       <Search
-        label="Focus on stacks through"
+        label="Only stacks through"
+        first={false}
         value={from["focus"] ?? ""}
         onChange={(focus) => change({ focus, zoom: "" }, true)}
       />

@@ -39,7 +39,7 @@ function Neighbours(
 
 function heat(share: number | undefined, most: number): string {
   const part = Math.sqrt(Math.min(1, (share ?? 0) / Math.max(most, 1e-9)));
-  return `color-mix(in srgb, var(--heat) ${Math.round(70 * part)}%, transparent)`;
+  return `color-mix(in srgb, var(--heat) ${Math.round(65 * part)}%, transparent)`;
 }
 
 function lineKey(of: { file?: string; line?: number } | undefined): string {
@@ -145,6 +145,7 @@ function Code({ listing, event }: { listing: Listing; event: string }) {
   const [chosen, choose] = useState("");
   const pane = { listing, event, chosen, choose };
   const has = (listing.lines ?? []).length > 0;
+  const hasText = listing.lines?.some((line) => line.text);
   return (
     <>
       <p class="hint">
@@ -153,7 +154,7 @@ function Code({ listing, event }: { listing: Listing; event: string }) {
         {has && " Lines and their instructions are marked together."}
         {listing.why_not && ` Causes are not known: ${listing.why_not}.`}
       </p>
-      <div class={has ? "panes" : ""}>
+      <div class={!has ? "" : hasText ? "panes" : "panes no-text"}>
         {has && <SourcePane {...pane} />}
         <AsmPane {...pane} />
       </div>

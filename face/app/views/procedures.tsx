@@ -1,7 +1,7 @@
 // Procedures, or images, with their own time and that of all that they called.
 import { useMemo } from "preact/hooks";
 import { useEvent, useImages, useProf } from "../facts";
-import { amount, Event, Prof, ProfRow } from "../model";
+import { amount, Event, Prof, ProfRow, total } from "../model";
 import { Command, matcher, Name, Problems, Search, Segmented, ShareCell, Wait } from "../parts";
 import { change, useStateOfLink } from "../state";
 import { Column, Table } from "../table";
@@ -12,7 +12,6 @@ function value(row: ProfRow, event: string, inclusive: boolean): number {
 
 function columns(prof: Prof, event: Event, byImage: boolean): Column<ProfRow>[] {
   const name = event.name;
-  const total = event.counted * event.period || event.count?.value || 0;
   const withCalls = prof.rows.some((row) => row.inclusive?.[name]);
   const most = Math.max(...prof.rows.slice(0, 2000).map((row) => row.share[name]?.high ?? 0), 0.01);
   const all: Column<ProfRow>[] = [{
@@ -30,7 +29,7 @@ function columns(prof: Prof, event: Event, byImage: boolean): Column<ProfRow>[] 
   all.push({
     title: event.unit === "ns" ? "Own time" : "Own", width: "84px", number: true, spare: 1,
     key: (row) => value(row, name, false),
-    cell: (row) => amount(value(row, name, false) * total, event.unit),
+    cell: (row) => amount(value(row, name, false) * total(event), event.unit),
   }, {
     title: "Samples", width: "84px", number: true, spare: 2,
     key: (row) => row.counts[name] ?? 0,

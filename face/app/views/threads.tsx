@@ -1,7 +1,7 @@
 // Commands, processes and threads, by their call stacks.
 import { useMemo } from "preact/hooks";
 import { useEvent } from "../facts";
-import { amount, Event, Prof, ProfRow } from "../model";
+import { amount, Event, Prof, ProfRow, total } from "../model";
 import { Command, matcher, Problems, Search, Segmented, ShareCell, Wait } from "../parts";
 import { useReport } from "../source";
 import { change, useStateOfLink } from "../state";
@@ -16,7 +16,6 @@ function name(row: ProfRow): string {
 }
 
 function columns(event: Event, prof: Prof, of: string): Column<ProfRow>[] {
-  const total = event.count?.value ?? event.counted * event.period;
   const share = (row: ProfRow) => row.share[event.name]?.value ?? 0;
   const most = Math.max(...prof.rows.map((row) => row.share[event.name]?.high ?? 0), 0.01);
   const all: Column<ProfRow>[] = [{
@@ -24,7 +23,7 @@ function columns(event: Event, prof: Prof, of: string): Column<ProfRow>[] {
     cell: (row) => <ShareCell share={row.share[event.name]} most={most} />,
   }, {
     title: event.unit === "ns" ? "Time" : "Count", width: "84px", number: true, key: share,
-    cell: (row) => amount(share(row) * total, event.unit),
+    cell: (row) => amount(share(row) * total(event), event.unit),
   }, {
     title: "Stacks", width: "80px", number: true, spare: 1,
     key: (row) => row.counts[event.name] ?? 0,

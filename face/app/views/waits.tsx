@@ -1,9 +1,9 @@
 // What threads waited for: their stacks of the time that they did not run.
 import { useMemo } from "preact/hooks";
 import { Call } from "../calls";
-import { treeWords, useEvent, useTree } from "../facts";
+import { treeWords, useTree } from "../facts";
 import { amount, words } from "../model";
-import { Command, Name, Problems, Segmented, ShareCell, WAITS } from "../parts";
+import { Command, Name, Problems, Segmented, ShareCell } from "../parts";
 import { change, linkTo, useStateOfLink } from "../state";
 import { FlameOf } from "./flames";
 
@@ -70,20 +70,17 @@ function List({ title, rows, total, unit }: {
 
 export function Waits() {
   const from = useStateOfLink();
-  const { events } = useEvent();
   const wait = from["wait"] || "off-cpu";
   const { asked, calls, total } = useTree(wait);
   const of = useMemo(() => (calls ? sums(calls) : null), [calls]);
   const unit = asked.data?.event.unit ?? "ns";
-  const known = events.filter((event) => WAITS.includes(event.name)).map((event) => event.name);
-  const choices = [...new Set(["off-cpu", ...known])];
   return (
     <section aria-labelledby="view-title">
       <h2 id="view-title">Waits</h2>
       <div class="options">
         <Segmented
           label="Which waits" value={wait}
-          options={choices.map((name) => [name, name === "off-cpu" ? "Blocked" : "Runnable"])}
+          options={[["off-cpu", "Blocked"], ["runnable", "Ready, without a CPU"]]}
           onChange={(to) => change({ wait: to })}
         />
         <span class="hint">

@@ -229,7 +229,8 @@ impl Site {
         if let Err(why) = allowed::check(name, words) {
             return Answer::error(400, &why);
         }
-        let _place = self.at_work.take();
+        // The page looks every few seconds whether there are new samples: that waits for nothing.
+        let _place = (name != "epochs").then(|| self.at_work.take());
         let (options, last): (Vec<_>, Vec<_>) =
             words.iter().cloned().partition(|word| word.starts_with('-'));
         let mut line = vec![name.to_owned()];
@@ -237,7 +238,7 @@ impl Site {
         // Behind `--` no name is taken for an option.
         let last = if last.is_empty() { last } else { [vec!["--".to_owned()], last].concat() };
         match page::json(self.runner, line, last, &self.db) {
-            Ok((json, _)) => Answer::json(200, json),
+            Ok((json, _)) => Answer::json(200, face::compact(&json)),
             Err(error) => Answer::error(422, &error.to_string()),
         }
     }
