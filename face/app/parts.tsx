@@ -71,8 +71,11 @@ export function Wait<T>(
   if (asked.loading) return <p class="waiting" role="status">Reading {what} …</p>;
   return (
     <p class="failed" role="status">
-      <strong>No {what}.</strong> {asked.error}
-      {!config.live && " The command below prints it."}
+      <strong>No {what}.</strong>{" "}
+      {config.live
+        ? asked.error
+        : `${asked.error} The database had none when the file was written, or it is not among the ` +
+          "hottest, of which the file has listings."}
     </p>
   );
 }

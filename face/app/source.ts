@@ -46,7 +46,7 @@ export function selection(from: State = state()): string[] {
 function embedded(words: string[]): Promise<unknown> {
   const at = places.get(words.join("\0"));
   const element = at === undefined ? null : document.getElementById(`report-${at}`);
-  if (!element) return Promise.reject(new Error("this file does not have that report"));
+  if (!element) return Promise.reject(new Error("It is not in this file."));
   return new Promise((resolve) => resolve(JSON.parse(element.textContent ?? "null")));
 }
 

@@ -8,6 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
 
 use super::Outcome;
+use super::costs::OnMachine;
 use super::page::{self, Runner, Selection};
 use crate::destination::Destination;
 use crate::options::{Chosen, OfThreads, RowLimit};
@@ -71,9 +72,8 @@ pub struct Html {
         value_parser = crate::options::parse_confidence
     )]
     pub confidence: Confidence,
-    /// Directory of separate debug files, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
+    #[command(flatten)]
+    pub on: OnMachine,
     #[command(flatten)]
     pub chosen: Chosen,
     #[command(flatten)]
@@ -95,6 +95,10 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> Result<Outcome, AnalysisError> {
     let selection = Selection::of(&args.chosen, &args.threads)?;
+    if args.why && !selection.of_threads.is_empty() {
+        let message = "--why explains samples, which are kept of all threads together".to_owned();
+        return Err(AnalysisError::Usage { message, help: "dcpi html --help".to_owned() });
+    }
     let mut reports = Reports { args, runner, selection, done: Vec::new(), aside: Vec::new() };
     reports.all()?;
     let Reports { selection, done, mut aside, .. } = reports;
@@ -243,7 +247,12 @@ impl Reports<'_> {
         }
         if takes(&["prof", "tree", "timeline", "list", "why"]) {
             let root = |root: &PathBuf| format!("--debug-root={}", root.display());
-            words.extend(args.debug_root.iter().map(root));
+            words.extend(args.on.debug_root.iter().map(root));
+        }
+        if takes(&["list", "why"]) {
+            words.extend(args.on.machine.iter().map(|name| format!("--machine={name}")));
+            let file = |file: &PathBuf| format!("--latencies={}", file.display());
+            words.extend(args.on.latencies.iter().map(file));
         }
         if args.intel && command == "list" {
             words.push("--intel".to_owned());
