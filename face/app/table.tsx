@@ -22,6 +22,8 @@ export interface Column<Row> {
 interface Props<Row> {
   label: string;
   rows: Row[];
+  /** Whether the rows are in order: many are sorted once for all filters, by `sorted`. */
+  isSorted?: boolean;
   columns: Column<Row>[];
   /** Title of the column to sort by, with a minus before it from small to large. */
   sort?: string;
@@ -34,7 +36,7 @@ interface Props<Row> {
   tall?: number;
 }
 
-function sorted<Row>(rows: Row[], columns: Column<Row>[], sort: string): Row[] {
+export function sorted<Row>(rows: Row[], columns: Column<Row>[], sort: string): Row[] {
   const column = columns.find((one) => one.title === sort.replace(/^-/, ""));
   const key = column?.key;
   if (!key) return rows;
@@ -68,7 +70,9 @@ export function Table<Row>(props: Props<Row>) {
     return () => observer.disconnect();
   }, []);
   const columns = props.columns.filter((column) => (column.spare ?? 0) <= room(width));
-  const shown = useMemo(() => sorted(rows, props.columns, sort), [rows, sort]);
+  const shown = useMemo(
+    () => (props.isSorted ? rows : sorted(rows, props.columns, sort)), [rows, sort],
+  );
   useEffect(() => {
     setAt(-1);
     if (frame.current) frame.current.scrollTop = 0;

@@ -4,7 +4,7 @@ import { useEvent, useImages, useProf } from "../facts";
 import { amount, Event, Prof, ProfRow, total } from "../model";
 import { Command, matcher, Name, Problems, Search, Segmented, ShareCell, Wait } from "../parts";
 import { change, useStateOfLink } from "../state";
-import { Column, Table } from "../table";
+import { Column, sorted, Table } from "../table";
 
 function value(row: ProfRow, event: string, inclusive: boolean): number {
   return (inclusive ? row.inclusive : row.share)?.[event]?.value ?? 0;
@@ -69,15 +69,16 @@ export function Procedures() {
   const canBeImages = !images.data?.rows[0]?.procedure;
   const asked = byImage ? images : procedures;
   const filter = from["q"] ?? "";
-  const rows = useMemo(() => {
-    const is = matcher(filter);
-    const all = asked.data?.rows ?? [];
-    return is ? all.filter((row) => is(`${row.procedure ?? ""} ${row.image ?? ""}`)) : all;
-  }, [asked.data, filter]);
   const table = useMemo(
     () => (asked.data && event ? columns(asked.data, event, byImage) : []),
     [asked.data, event?.name, byImage],
   );
+  const sort = from["sort"] || "Own %";
+  const inOrder = useMemo(() => sorted(asked.data?.rows ?? [], table, sort), [table, sort]);
+  const rows = useMemo(() => {
+    const is = matcher(filter);
+    return is ? inOrder.filter((row) => is(`${row.procedure ?? ""} ${row.image ?? ""}`)) : inOrder;
+  }, [inOrder, filter]);
   const open = (row: ProfRow) =>
     byImage
       ? change({ by: "", q: row.image ?? "" })
@@ -105,8 +106,9 @@ export function Procedures() {
             <Table
               label={byImage ? "Images" : "Procedures"}
               rows={rows}
+              isSorted
               columns={table}
-              sort={from["sort"] || "Own %"}
+              sort={sort}
               onSort={(sort) => change({ sort }, true)}
               onOpen={open}
               empty="No name has these words."
