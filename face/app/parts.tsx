@@ -136,14 +136,16 @@ export function Search(
   );
 }
 
-/** Whether a text has all words of a filter; an empty filter has none. */
-export function matcher(filter: string): ((text: string) => boolean) | null {
+/** Whether a text in small letters has all words of a filter; an empty filter has none. */
+export function matcherOfLower(filter: string): ((lower: string) => boolean) | null {
   const parts = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  if (parts.length === 0) return null;
-  return (text) => {
-    const lower = text.toLowerCase();
-    return parts.every((part) => lower.includes(part));
-  };
+  return parts.length === 0 ? null : (lower) => parts.every((part) => lower.includes(part));
+}
+
+/** The same for any text. */
+export function matcher(filter: string): ((text: string) => boolean) | null {
+  const of = matcherOfLower(filter);
+  return of && ((text) => of(text.toLowerCase()));
 }
 
 export const WAITS = ["off-cpu", "runnable"];

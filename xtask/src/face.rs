@@ -1,5 +1,6 @@
-//! Builds the page of `dcpi html` and `dcpi serve` from its TypeScript, or checks that the committed
-//! files come from it. The check needs no npm: the build notes the hashes of what it read and wrote.
+//! Builds the page of `dcpi html` and `dcpi serve` from its TypeScript, or checks that the
+//! committed files come from it. The check needs no npm: the build notes the hashes of what it read
+//! and wrote.
 
 use crate::process::{command, must, output};
 use crate::{Outcome, packages};

@@ -103,8 +103,8 @@ cargo xtask TASK
                    perf [--no-peers] [--rounds N] [--only PROGRAM] [--load N]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
-demo, test, fuzz, consumers, ebpf, face, bench and ci install what they need from the distribution and say
-so first.";
+demo, test, fuzz, consumers, ebpf, face, bench and ci install what they need from the
+distribution and say so first.";
 
 /// How a task ended, when it could be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 // Procedures, or images, with their own time and that of all that they called.
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useEvent, useImages, useProf } from "../facts";
 import { amount, Event, Prof, ProfRow, total } from "../model";
-import { Command, matcher, Name, Problems, Search, Segmented, ShareCell, Wait } from "../parts";
+import { Command, matcherOfLower, Name, Problems, Search, Segmented, ShareCell, Wait } from "../parts";
 import { change, useStateOfLink } from "../state";
 import { Column, sorted, Table } from "../table";
 
@@ -59,6 +59,10 @@ function columns(prof: Prof, event: Event, byImage: boolean): Column<ProfRow>[] 
   return all;
 }
 
+function searched(row: ProfRow): string {
+  return `${row.procedure ?? ""} ${row.image ?? ""}`.toLowerCase();
+}
+
 export function Procedures() {
   const from = useStateOfLink();
   const byImage = from["by"] === "image";
@@ -75,9 +79,20 @@ export function Procedures() {
   );
   const sort = from["sort"] || "Own %";
   const inOrder = useMemo(() => sorted(asked.data?.rows ?? [], table, sort), [table, sort]);
+  // What filters look into is made ahead: the rows are many, and a filter is typed fast.
+  const texts = useRef<{ of: ProfRow[]; lower: string[] }>({ of: [], lower: [] });
+  useEffect(() => {
+    const ahead = setTimeout(() => {
+      texts.current = { of: inOrder, lower: inOrder.map(searched) };
+    }, 50);
+    return () => clearTimeout(ahead);
+  }, [inOrder]);
   const rows = useMemo(() => {
-    const is = matcher(filter);
-    return is ? inOrder.filter((row) => is(`${row.procedure ?? ""} ${row.image ?? ""}`)) : inOrder;
+    const is = matcherOfLower(filter);
+    if (!is) return inOrder;
+    const { of, lower } = texts.current;
+    if (of !== inOrder) return inOrder.filter((row) => is(searched(row)));
+    return inOrder.filter((_, at) => is(lower[at]!));
   }, [inOrder, filter]);
   const open = (row: ProfRow) =>
     byImage

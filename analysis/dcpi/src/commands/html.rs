@@ -84,7 +84,7 @@ const NOTES: &str = "\
 The file needs no other file and no network, so it can be kept and sent. It opens with what dcpi \
 why says, beside a flame graph. It shows names of procedures, disassembled code and, with debug \
 information, source lines. Its parts are reports of other commands; each view has the line that \
-prints it. With --command, --thread or --tid the reports are those of call stacks, and there are no \
+prints it. With --command, --thread or --tid the reports are those of call stacks, without \
 listings. dcpi serve shows the same page, live.
 
 Exit codes: those of dcpi prof.";

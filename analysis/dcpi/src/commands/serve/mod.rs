@@ -45,8 +45,8 @@ pub struct Serve {
 
 const NOTES: &str = "\
 The page is that of dcpi html. It asks for each report when it is shown, and again when dcpid has \
-merged new samples; a range of its timeline, epochs and filters hold for all of it. The link that is \
-printed has a key, without which nothing is told. A Unix socket has no key: it belongs to its \
+merged new samples; a range of its timeline, epochs and filters hold for all of it. The link that \
+is printed has a key, without which nothing is told. A Unix socket has no key: it belongs to its \
 user alone (mode 0600), and ssh -L 8317:PATH HOST brings it to another machine.
 
 The server answers GET only, and only requests for the address that it listens on. It ends with \
