@@ -264,9 +264,10 @@ impl Reports<'_> {
     fn listings(&mut self, prof: &Value, event: &str) {
         let mut hot: Vec<(f64, &str, &str)> = rows(prof)
             .filter_map(|row| {
-                let is_code = row["inlined"] != true;
-                let share = row["share"][event]["value"].as_f64().filter(|share| *share > 0.0)?;
-                is_code.then_some((share, row["image_id"].as_str()?, row["address"].as_str()?))
+                let is_inlined = row.get("inlined").and_then(Value::as_bool).unwrap_or(false);
+                let share = row.get("share")?.get(event)?.get("value")?.as_f64()?;
+                let place = (share, row.get("image_id")?.as_str()?, row.get("address")?.as_str()?);
+                (share > 0.0 && !is_inlined).then_some(place)
             })
             .collect();
         hot.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -296,24 +297,28 @@ fn marked(set: &str) -> String {
     if set.starts_with('-') { format!("@{set}") } else { set.to_owned() }
 }
 
+fn array<'a>(report: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    report.get(name).and_then(Value::as_array).into_iter().flatten()
+}
+
 fn rows(report: &Value) -> impl Iterator<Item = &Value> {
-    report["rows"].as_array().into_iter().flatten()
+    array(report, "rows")
 }
 
 fn names(report: &Value) -> Vec<&str> {
-    let events = report["events"].as_array().into_iter().flatten();
-    events.filter_map(|event| event["name"].as_str()).collect()
+    array(report, "events").filter_map(|event| event.get("name")?.as_str()).collect()
 }
 
 /// A listing without the instructions far from samples, where it is long; the page shows the gaps.
 fn cut(json: Vec<u8>) -> Vec<u8> {
     let Ok(mut listing) = serde_json::from_slice::<Value>(&json) else { return json };
-    let Some(all) = listing["instructions"].as_array_mut() else { return json };
+    let all = listing.get_mut("instructions").and_then(Value::as_array_mut);
+    let Some(all) = all else { return json };
     if all.len() <= LISTED_MAX {
         return json;
     }
     let samples = |one: &Value| -> u64 {
-        let counts = one["counts"].as_object();
+        let counts = one.get("counts").and_then(Value::as_object);
         counts.into_iter().flat_map(|counts| counts.values()).filter_map(Value::as_u64).sum()
     };
     let kept = near(&all.iter().map(samples).collect::<Vec<_>>());
@@ -344,9 +349,9 @@ fn near(samples: &[u64]) -> Vec<bool> {
 /// The serious problems of a report, in words.
 fn serious(json: &[u8]) -> Vec<String> {
     let report: Value = serde_json::from_slice(json).unwrap_or_default();
-    let problems = report["problems"].as_array().into_iter().flatten();
-    let serious = problems.filter(|problem| problem["serious"] == true);
-    serious.filter_map(|problem| Some(problem["message"].as_str()?.to_owned())).collect()
+    let serious = |problem: &&Value| problem.get("serious").and_then(Value::as_bool) == Some(true);
+    let problems = array(&report, "problems").filter(serious);
+    problems.filter_map(|problem| Some(problem.get("message")?.as_str()?.to_owned())).collect()
 }
 
 #[cfg(test)]
