@@ -1,16 +1,17 @@
 //! The whole gate, one step after the other.
 
 use crate::process::{command, succeeds};
-use crate::{Outcome, ebpf, fleet, packages, test, tidy};
+use crate::{Outcome, ebpf, face, fleet, packages, test, tidy};
 use std::process::Command;
 use std::time::Instant;
 
 type Step = (&'static str, fn() -> anyhow::Result<Outcome>);
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     ("fmt", || judged(&mut command("cargo fmt --all --check"))),
     ("tidy", tidy::run),
     ("ebpf --check", ebpf::check),
+    ("face --check", face::check),
     ("doc", || {
         judged(
             command("cargo doc --workspace --no-deps --quiet")

@@ -12,6 +12,7 @@ mod consumers;
 mod container;
 mod demo;
 mod ebpf;
+mod face;
 mod fleet;
 mod fuzz;
 mod hook;
@@ -50,6 +51,8 @@ cargo xtask TASK
                    1 GB to target/vm
 
   ebpf [--check]   rebuild the committed eBPF objects, or check that they come from their source
+  face [--check]   rebuild the committed page of dcpi html and dcpi serve with npm, or check that it
+                   comes from its source
   hook             build and check the loader hook, target/hook/libdcpi_loader_hook.so
   blockcount       build and check the program that counts blocks,
                    target/blockcount/dcpi-blockcount
@@ -100,8 +103,8 @@ cargo xtask TASK
                    perf [--no-peers] [--rounds N] [--only PROGRAM] [--load N]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
-demo, test, fuzz, consumers, ebpf, bench and ci install what they need from the distribution and say
-so first.";
+demo, test, fuzz, consumers, ebpf, face, bench and ci install what they need from the
+distribution and say so first.";
 
 /// How a task ended, when it could be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +131,8 @@ fn main() -> ExitCode {
         ["consumers"] => consumers::run(),
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),
+        ["face"] => face::build(),
+        ["face", "--check"] => face::check(),
         ["hook"] => hook::run(),
         ["blockcount"] => blockcount::run(),
         ["blocks"] => blocks::run(),

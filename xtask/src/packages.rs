@@ -113,6 +113,10 @@ pub const CONSUMERS: [Need; 8] = [
     ("npm", "npm", "installs the Firefox profiler's importer"),
 ];
 
+/// To build the page of `dcpi html`.
+pub const PAGE_BUILDER: [Need; 2] =
+    [("node", "nodejs", "runs the page's build"), ("npm", "npm", "installs what the build needs")];
+
 /// To make programs faster with profiles.
 pub const OPTIMIZERS: [Need; 4] = [
     ("clang-22", "clang-22", "builds programs with profiles"),

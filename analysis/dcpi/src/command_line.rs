@@ -13,6 +13,7 @@ use query::select::EpochChoice;
 
 use crate::commands::html::Html;
 use crate::commands::record::Record;
+use crate::commands::serve::Serve;
 use crate::commands::top::Top;
 use crate::commands::{
     self, Calc, DiffArgs, Export, ImagesArgs, List, Outcome, StatsArgs, TopcountsArgs,
@@ -116,13 +117,15 @@ pub enum Command {
     Top(Top),
     /// Serves reports to agents: the Model Context Protocol on standard input and output
     Mcp(commands::Mcp),
-    /// Writes a report as one HTML file, with tables, a map and listings; needs no network
+    /// Writes reports as one HTML file: why, flame graphs, tables, listings; needs no network
     Html(Html),
+    /// Shows the page of dcpi html live from the database, in a browser on this host
+    Serve(Serve),
 }
 
 /// All commands, by the question that they answer, as `dcpi help` shows them on one screen. In
 /// brackets: what the command shows, where its name does not say so.
-const GROUPS: [(&str, &str); 8] = [
+const GROUPS: [(&str, &str); 9] = [
     ("Record", "record (a COMMAND, or the machine), top (the machine now), clean (old recordings)"),
     (
         "Where",
@@ -147,10 +150,8 @@ const GROUPS: [(&str, &str); 8] = [
         "ideal (exact counts), count (totals), machine (caches and latencies), perturb (what \
          observing changes), truth (the error of estimates)",
     ),
-    (
-        "Export",
-        "export (pprof, Firefox ...), html (a page), mcp (for agents), push (to a collector)",
-    ),
+    ("Browser", "html (a page, one file), serve (the same, live); mcp (for agents)"),
+    ("Export", "export (pprof, Firefox ...), push (to a collector)"),
 ];
 const HELP_COLUMNS: usize = 80;
 /// Columns before the commands of a group.
@@ -231,9 +232,23 @@ impl Command {
             Self::Clean(args) => commands::clean::run(args, out),
             Self::Top(args) => commands::top::run(args, out),
             Self::Mcp(args) => commands::mcp::run(args),
-            Self::Html(args) => commands::html::run(args, out),
+            Self::Html(args) => commands::html::run(args, captured, out),
+            Self::Serve(args) => commands::serve::run(args, captured, out),
         }
     }
+}
+
+/// Runs a command line and gives what it prints.
+fn captured(arguments: Vec<OsString>) -> Result<(Vec<u8>, Outcome), AnalysisError> {
+    let mut out = Vec::new();
+    let outcome = match parse(arguments)? {
+        Invocation::Run(command) => command.run(&mut out)?,
+        Invocation::Show(text) => {
+            out.extend_from_slice(text.as_bytes());
+            Outcome::default()
+        }
+    };
+    Ok((out, outcome))
 }
 
 /// A command line, parsed.

@@ -37,7 +37,14 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, Analysi
     if !matches!(
         &invocation,
         Invocation::Run(command)
-            if matches!(**command, Command::Record(_) | Command::Top(_) | Command::Ideal(_) | Command::Mcp(_))
+            if matches!(
+                **command,
+                Command::Record(_)
+                    | Command::Top(_)
+                    | Command::Ideal(_)
+                    | Command::Mcp(_)
+                    | Command::Serve(_)
+            )
     ) {
         progress::begin();
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use profiledb::{DbError, EpochId, NotADatabase, Stretch, advice};
+use profiledb::{DbError, NotADatabase, Stretch, advice};
 
 /// Why a command could not do its work.
 ///
@@ -43,7 +43,7 @@ pub enum AnalysisError {
     #[error(
         "no samples between --since and --until; the database has some from {} to {}, and \
          'dcpictl flush' writes those that dcpid still holds",
-        rfc3339(covered.since_unix_s), rfc3339(covered.until_unix_s)
+        crate::times::rfc3339(covered.since_unix_s), crate::times::rfc3339(covered.until_unix_s)
     )]
     NoTime {
         /// The time of the samples there are.
@@ -303,16 +303,6 @@ pub fn quoted(text: &str) -> String {
 /// Procedures for a message: their names have commas.
 fn listed(names: &[String]) -> String {
     format!("{}: {}", names.len(), list(names).replace("], ", "]; "))
-}
-
-/// `2026-11-24T14:00:00Z`, as `--since` takes it.
-fn rfc3339(unix_s: u64) -> String {
-    let epoch = EpochId::from_unix_s(unix_s);
-    let part = |from: usize, to: usize| epoch.as_str().get(from..to).unwrap_or_default();
-    let (date, time) = ([(0, 4), (4, 6), (6, 8)], [(9, 11), (11, 13), (13, 15)]);
-    let [date, time] = [(date, "-"), (time, ":")]
-        .map(|(parts, between)| parts.map(|(from, to)| part(from, to)).join(between));
-    format!("{date}T{time}Z")
 }
 
 /// Names for a message: at most eight.

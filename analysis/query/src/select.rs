@@ -1,6 +1,7 @@
 //! Selection of epochs, events and images.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -76,6 +77,12 @@ impl EpochChoice {
 /// As much of an epoch's name as `like` has.
 fn begin<'a>(epoch: &'a EpochId, like: &str) -> &'a str {
     epoch.as_str().get(..like.len()).unwrap_or(epoch.as_str())
+}
+
+impl fmt::Display for EpochChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.typed)
+    }
 }
 
 impl FromStr for EpochChoice {

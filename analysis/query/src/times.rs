@@ -143,6 +143,16 @@ pub fn stretch(
     Ok(Some(Stretch { since_unix_s, until_unix_s }))
 }
 
+/// `2026-11-24T14:00:00Z`, as `--since` takes it.
+pub fn rfc3339(unix_s: u64) -> String {
+    let epoch = EpochId::from_unix_s(unix_s);
+    let part = |from: usize, to: usize| epoch.as_str().get(from..to).unwrap_or_default();
+    let (date, time) = ([(0, 4), (4, 6), (6, 8)], [(9, 11), (11, 13), (13, 15)]);
+    let [date, time] = [(date, "-"), (time, ":")]
+        .map(|(parts, between)| parts.map(|(from, to)| part(from, to)).join(between));
+    format!("{date}T{time}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

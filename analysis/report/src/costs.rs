@@ -9,7 +9,7 @@ use super::Style;
 use super::fields::{Address, Approximate, Shown};
 use super::quantity::thousands;
 use super::text::{detail, head, machine};
-use super::{BlockRow, InstructionCost, LoopRow, Model, Runs, loops};
+use super::{BlockRow, InstructionCost, LoopRow, Model, Runs};
 
 /// Fewest samples of an instruction whose stall is shown.
 const STALL_SAMPLES: u64 = 10;
@@ -145,35 +145,6 @@ impl Costs {
             if most { cycle(cycles_most) } else { String::new() },
             stall.map(|stall| stall.letters).unwrap_or_default(),
         ]
-    }
-
-    /// Explanations of the columns, for an HTML page.
-    pub(super) fn notes(&self) -> Vec<String> {
-        let mut causes: Vec<Cause> = Vec::new();
-        let stalled =
-            self.rows.values().filter(|(_, line)| line.stall(self.scale, self.samples).is_some());
-        for culprit in stalled.flat_map(|(_, line)| told(&line.why.culprits)) {
-            if !causes.contains(&culprit.cause) {
-                causes.push(culprit.cause);
-            }
-        }
-        let mut notes =
-            vec![RUNS.to_owned(), format!("{} ({})", cycles(self.scale), self.machine.shown())];
-        if self.scale.is_some() {
-            notes.push(format!(
-                "letters of possible causes of stalls: {}? none of these",
-                meanings(&causes)
-            ));
-        }
-        notes
-    }
-
-    /// The procedure's loops, each in a line, for an HTML page.
-    pub(super) fn loops(&self) -> Vec<String> {
-        let lines = loops::lines(&self.loops, self.samples);
-        lines
-            .map(|(line, test)| test.map_or_else(|| line.clone(), |test| format!("{line}; {test}")))
-            .collect()
     }
 
     /// An instruction for JSON.

@@ -38,21 +38,6 @@ pub(super) fn prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> i
     notes.iter().try_for_each(|line| note(style, out, line))
 }
 
-/// The lines of the head, each with a word in its first 12 characters.
-pub(super) fn head_lines(report: &ProfReport) -> Vec<String> {
-    let mut head = Vec::new();
-    let whole =
-        Style { columns: usize::MAX, full_names: false, colour: false, wrap: false, verbose: true };
-    // Writing to memory cannot fail.
-    let _ = prof_head(report, &whole, &mut head);
-    String::from_utf8_lossy(&head).lines().map(str::to_owned).collect()
-}
-
-/// The notes below the table, each in a line.
-pub(super) fn note_lines(report: &ProfReport) -> Vec<String> {
-    prof_notes(report, true).iter().map(|line| escape(line).into_owned()).collect()
-}
-
 /// The head of a profile in one line, or two where it is wider than the terminal, and another where
 /// samples were chosen.
 fn brief_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {

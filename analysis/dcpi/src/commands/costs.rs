@@ -271,12 +271,6 @@ impl<'a> Finder<'a> {
         Self { samples, confidence, machine }
     }
 
-    /// Whether estimates are possible at all.
-    pub(super) fn known(&self) -> Result<(), AnalysisError> {
-        let _ = self.samples.time()?;
-        self.machine.as_ref().map(|_| ()).map_err(|why| AnalysisError::Refused(why.clone()))
-    }
-
     /// Whether a procedure has enough samples for estimates.
     pub(super) fn can(&self, image: &ImageSamples, procedure: &Procedure) -> Result<(), String> {
         let (event, _) = self.samples.time().map_err(|error| error.to_string())?;

@@ -1,54 +1,46 @@
-//! `dcpi html`: a report as one file for a browser.
+//! `dcpi html`: reports as one file for a browser.
 
-use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write;
 use std::path::PathBuf;
 
-use calls::Direction;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use code::isa::Syntax;
-use image::ImageId;
+use serde_json::Value;
 
-use super::costs::{Finder, OnMachine};
-use super::flame;
-use super::stacks::{self, Loaded};
-use super::trees::TreeOf;
-use super::{Outcome, inclusive, prof};
+use super::Outcome;
+use super::costs::OnMachine;
+use super::page::{self, Runner, Selection};
 use crate::destination::Destination;
-use crate::options::{
-    self, Chosen, DisplayArgs, OfCalls, OfThreads, Prof, RowLimit, SyntaxArgument,
-};
-use annotate::graphs::Surveyed;
-use annotate::listing::{self, Listing};
-use names::procedures::{self, Needed, Places, Rows};
+use crate::options::{Chosen, OfThreads, RowLimit};
+use face::{Page, Report};
 use query::error::AnalysisError;
-use query::load::{ImageSamples, Question, Samples};
-use query::problem::Problem;
 use query::progress;
-use report::flame::{Colours, Flame, Layer, Layers};
-use report::{Costs, HtmlReport, ProfReport, html};
 use stats::Confidence;
 
-const IMAGES_MAX: usize = 500;
-/// Most rows of the table of procedures: up to this number, a browser sorts without a noticeable
-/// pause.
-const ROWS_MAX: usize = 20_000;
+/// Most rows of the table of procedures.
+const ROWS_MAX: usize = 100_000;
 /// Most listings in a page: each may take some hundred KiB.
 const LISTINGS_MAX: usize = 500;
-
-/// Smallest share of all time of a call in a flame graph.
-const FLAME_MIN: f64 = 0.001;
+/// Most instructions of a listing: of a longer one, only those near samples are in the page.
+const LISTED_MAX: usize = 600;
+/// Instructions kept on either side of one with samples, in a listing that is too long.
+const NEAR: usize = 12;
+/// Findings of `dcpi why`, as `app/facts.ts` asks for them.
+const WHY: [&str; 2] = ["why", "-n40"];
+/// Smallest share of all time of a call in trees of calls, as in `app/facts.ts`.
+const TREE_MIN: &str = "--min=0.02%";
+/// The same of a tree for each thread, of which there may be thousands.
+const THREADS_MIN: &str = "--min=0.1%";
 
 /// `dcpi html`.
 #[derive(Debug, Args)]
 #[command(
     after_help = NOTES,
-    mut_arg("rows", |rows| rows.default_value("1000").help("At most N procedures, 0 for 20000"))
+    mut_arg("rows", |rows| rows.default_value("2000").help("At most N procedures, 0 for 100000"))
 )]
 pub struct Html {
-    /// Only these images: name, path, or id (may be cut short); shares are of their samples
+    /// Only these images in the tables of procedures and images: name, path, or id (may be cut
+    /// short); shares are of their samples
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
     /// The file to write; - for standard output
@@ -59,12 +51,16 @@ pub struct Html {
     /// List the instructions of the N procedures with the most samples, at most 500
     #[arg(long, value_name = "N", default_value = "40")]
     pub listings: usize,
-    #[command(flatten)]
-    pub syntax: SyntaxArgument,
+    /// Instructions in the syntax of Intel's manuals, destination first [default: AT&T's syntax]
+    #[arg(long)]
+    pub intel: bool,
     /// Executions, cycles and causes of stalls of each instruction in the listings (takes a minute
     /// for large images)
     #[arg(long)]
     pub why: bool,
+    /// Also compare with this set: epochs, a label or a database, as of dcpi diff
+    #[arg(long = "diff", value_name = "BEFORE", allow_hyphen_values = true)]
+    pub before: Option<String>,
     /// Include the samples of the idle loop in rows and shares
     #[arg(long)]
     pub idle: bool,
@@ -85,27 +81,40 @@ pub struct Html {
 }
 
 const NOTES: &str = "\
-The file needs no other file and no network, so it can be kept and sent. It shows names of \
-procedures, disassembled code and, with debug information, names of source files. With --command, \
---thread or --tid the tables are of call stacks, and there are no listings.
+The file needs no other file and no network, so it can be kept and sent. It opens with what dcpi \
+why says, beside a flame graph. It shows names of procedures, disassembled code and, with debug \
+information, source lines. Its parts are reports of other commands; each view has the line that \
+prints it. With --command, --thread or --tid the reports are those of call stacks, without \
+listings. dcpi serve shows the same page, live.
 
 Exit codes: those of dcpi prof.";
 
-pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let of_threads = args.threads.narrow(args.chosen.question(&args.images)?);
-    let (report, problems) = match of_threads.whose.needs_stacks() {
-        true => report_of_threads(args, &of_threads)?,
-        false => report(args)?,
+pub(crate) fn run(
+    args: &Html,
+    runner: Runner,
+    out: &mut dyn Write,
+) -> Result<Outcome, AnalysisError> {
+    let selection = Selection::of(&args.chosen, &args.threads)?;
+    if args.why && !selection.of_threads.is_empty() {
+        let message = "--why explains samples, which are kept of all threads together".to_owned();
+        return Err(AnalysisError::Usage { message, help: "dcpi html --help".to_owned() });
+    }
+    let mut reports = Reports { args, runner, selection, done: Vec::new(), aside: Vec::new() };
+    reports.all()?;
+    let Reports { selection, done, mut aside, .. } = reports;
+    aside.dedup();
+    let page = Page {
+        title: "dcpi".to_owned(),
+        is_live: false,
+        db: args.chosen.source.db().display().to_string(),
+        selection: selection.words,
+        sets: args.sets(),
+        version: env!("CARGO_PKG_VERSION"),
+        reports: done,
     };
-    let serious = problems.iter().chain(&report.procedures.problems);
-    let serious = serious.chain(&report.images.problems).filter(|problem| problem.is_serious());
-    let aside: Vec<String> = serious.map(ToString::to_string).collect();
-    let sound = aside.is_empty();
-    // A number that no name in the report can have guessed.
-    let nonce =
-        format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
     let destination = Destination::from_argument(&args.file);
-    destination.write(out, |out| Ok(html::write(&report, &nonce, out)?))?;
+    destination.write(out, |out| Ok(face::write(&page, &page::nonce(), out)?))?;
+    let sound = aside.is_empty();
     if destination == Destination::Stdout {
         return Ok(Outcome { sound, aside, code: None });
     }
@@ -113,180 +122,253 @@ pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     Ok(Outcome { sound, aside, code: None })
 }
 
-fn report(args: &Html) -> Result<(HtmlReport, Vec<Problem>), AnalysisError> {
-    let mut samples = args.chosen.question(&args.images)?.samples()?;
-    if args.why {
-        Finder::new(&samples, &args.on, args.confidence).known()?;
-    }
-    let images = prof::report(&prof_args(args, true)?, &mut samples)?;
-    let mut procedures = prof::report(&prof_args(args, false)?, &mut samples)?;
-    let mut problems = Vec::new();
-    let finder = args.why.then(|| Finder::new(&samples, &args.on, args.confidence));
-    let listings = listings(args, &samples, (&procedures, finder.as_ref()), &mut problems);
-    procedures.problems.append(&mut problems);
-    let named = |(event, skid): (usize, _)| Some((samples.events.get(event)?.name.clone(), skid));
-    let skid = samples.skid().and_then(named);
-    let mut flames = Vec::new();
-    if stacks::any(&samples) {
-        // The same state of the database, even if dcpid writes to it meanwhile.
-        let loaded =
-            Loaded::beside(&samples, &args.chosen.question(&[])?, (&look(args), Rows::Functions))?;
-        flames = drawn(args, loaded, &mut problems)?;
-    }
-    Ok((HtmlReport { procedures, images, listings, flames, skid }, problems))
-}
-
-/// The report on some threads, by their call stacks alone. Samples of instructions are of all
-/// threads, so there are no listings.
-fn report_of_threads(
-    args: &Html,
-    question: &Question,
-) -> Result<(HtmlReport, Vec<Problem>), AnalysisError> {
-    if args.why {
-        let message = "--why explains samples, which are kept of all threads together".to_owned();
-        return Err(AnalysisError::Usage { message, help: "dcpi html --help".to_owned() });
-    }
-    let prof = Prof { threads: args.threads.clone(), ..prof_args(args, false)? };
-    let (procedures, images) = inclusive::tables(prof, IMAGES_MAX)?;
-    let mut problems = Vec::new();
-    let question = Question { images: Vec::new(), ..question.clone() };
-    let loaded = Loaded::if_any(&question, (&look(args), Rows::Functions))?;
-    let flames = drawn(args, loaded, &mut problems)?;
-    let listings = BTreeMap::new();
-    Ok((HtmlReport { procedures, images, listings, flames, skid: None }, problems))
-}
-
-fn look(args: &Html) -> DisplayArgs {
-    DisplayArgs {
-        idle: args.idle,
-        confidence: args.confidence,
-        debug_root: args.on.debug_root.clone(),
+impl Html {
+    /// The sets that are compared, if any.
+    fn sets(&self) -> Option<(String, String)> {
+        let before = self.before.as_ref()?;
+        Some((marked(before), marked(&self.chosen.epoch.to_string())))
     }
 }
 
-/// Flame graphs of each event that has stacks, and of all whose times add up.
-fn drawn(
-    args: &Html,
-    loaded: Option<Loaded>,
-    problems: &mut Vec<Problem>,
-) -> Result<Vec<Flame>, AnalysisError> {
-    let Some(mut loaded) = loaded else { return Ok(Vec::new()) };
-    problems.append(&mut loaded.problems);
-    let what = TreeOf {
-        direction: Direction::TopDown,
-        part: &OfCalls::default(),
-        by_thread: false,
-        min: FLAME_MIN,
-        confidence: args.confidence,
-    };
-    let mut layers: Vec<(String, Layer)> = Vec::new();
-    for event in loaded.calls.events.clone() {
-        layers.push((loaded.unit(&event), flame::layer(&mut loaded, &event, &what)?));
-    }
-    // Events with samples first.
-    layers.sort_by_key(|(_, layer)| layer.is_waiting);
-    let draw = |title: &str, unit: &str, layers: &[Layer], colours: Colours| {
-        let how = (Layers::Sum, colours);
-        Flame::of(title.to_owned(), unit.to_owned(), layers, how, false)
-    };
-    let mut flames: Vec<Flame> = layers
-        .iter()
-        .map(|(unit, layer)| draw(&layer.name, unit, std::slice::from_ref(layer), Colours::Image))
-        .collect();
-    let times: Vec<Layer> =
-        layers.into_iter().filter(|(unit, _)| unit == "ns").map(|(_, layer)| layer).collect();
-    if times.len() > 1 {
-        let names: Vec<&str> = times.iter().map(|layer| layer.name.as_str()).collect();
-        flames.push(draw(&names.join(" and "), "ns", &times, Colours::Waiting));
-    }
-    Ok(flames)
+/// The reports of a page, in the making.
+struct Reports<'a> {
+    args: &'a Html,
+    runner: Runner,
+    selection: Selection,
+    done: Vec<Report>,
+    /// Serious problems, in words.
+    aside: Vec<String>,
 }
 
-/// The options of `dcpi prof` that make the tables.
-fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
-    let Ok(mut prof) = options::typed::<Prof>(std::iter::empty::<std::ffi::OsString>()) else {
-        let message = "dcpi prof does not understand itself".to_owned();
-        return Err(AnalysisError::Usage { message, help: "dcpi help".to_owned() });
-    };
-    let rows = args.max.of(ROWS_MAX);
-    prof.images.clone_from(&args.images);
-    prof.by_image = by_image;
-    prof.rows = Some(if by_image { IMAGES_MAX } else { rows });
-    prof.look.idle = args.idle;
-    prof.look.confidence = args.confidence;
-    prof.look.debug_root.clone_from(&args.on.debug_root);
-    prof.chosen = args.chosen.clone();
-    Ok(prof)
-}
-
-/// The listings of the first procedures, by the number of their row. Images are read one after the
-/// other.
-fn listings(
-    args: &Html,
-    samples: &Samples,
-    (report, finder): (&ProfReport, Option<&Finder<'_>>),
-    problems: &mut Vec<Problem>,
-) -> BTreeMap<usize, (Listing, Option<Costs>)> {
-    let mut wanted: BTreeMap<ImageId, Vec<(usize, u64)>> = BTreeMap::new();
-    let rows = report.rows.iter().enumerate().filter_map(|(at, row)| {
-        let address = row.procedure.as_ref()?.address?;
-        Some((at, row.image.as_ref()?.id, address))
-    });
-    for (at, image, address) in rows.take(args.listings.min(LISTINGS_MAX)) {
-        wanted.entry(image).or_default().push((at, address));
+impl Reports<'_> {
+    /// Makes all reports. One that the database has nothing for, such as a tree without call
+    /// stacks, is left out: the page says so where it would be.
+    fn all(&mut self) -> Result<(), AnalysisError> {
+        let of_threads = !self.selection.of_threads.is_empty();
+        let rows = self.args.max.of(ROWS_MAX).to_string();
+        let images = [&["--".to_owned()], self.args.images.as_slice()].concat();
+        let images = if self.args.images.is_empty() { &[][..] } else { images.as_slice() };
+        let prof = if of_threads {
+            let prof = self.make(&["prof", "--inclusive"], &["-n", &rows], images)?;
+            self.done.push(Report { words: words(&["prof", "-i"]), json: prof.clone() });
+            prof
+        } else {
+            self.make(&["prof", "-i"], &[], images)?;
+            match self.make(&["prof", "--inclusive"], &["-n", &rows], images) {
+                Ok(prof) => prof,
+                Err(_) => self.make(&["prof"], &["-n", &rows], images)?,
+            }
+        };
+        let prof: Value = serde_json::from_slice(&prof).map_err(AnalysisError::Json)?;
+        self.try_to_make(&["epochs"]);
+        self.try_to_make(&WHY);
+        let mut events: Vec<&str> = names(&prof);
+        let running = events.iter().copied().find(|event| !is_wait(event));
+        events.extend(WAITS.into_iter().filter(|wait| !names(&prof).contains(wait)));
+        for event in events {
+            self.try_to_make(&["tree", TREE_MIN, &format!("--event={event}")]);
+        }
+        if let Some(event) = running {
+            let event = format!("--event={event}");
+            self.try_to_make(&["tree", THREADS_MIN, &event, "--by-thread"]);
+            for by in ["command", "pid", "thread"] {
+                self.try_to_make(&["prof", &format!("--by={by}"), &event]);
+            }
+            for by in ["image", "procedure", "command"] {
+                let by = format!("--by={by}");
+                self.try_to_make(&["timeline", &by, &event, "--slices=240", "-n40"]);
+            }
+            if !of_threads {
+                self.listings(&prof, event.trim_start_matches("--event="));
+            }
+        }
+        if let Some((before, after)) = self.args.sets() {
+            self.make(&["diff", &before, &after], &[], &[])?;
+        }
+        Ok(())
     }
-    let places = args.on.places();
-    let syntax = args.syntax.syntax();
-    let mut listings = BTreeMap::new();
-    let stage = progress::stage("making listings", wanted.len() as u64);
-    for (id, rows) in wanted {
-        stage.advance(1);
-        if let Some(image) = samples.images.iter().find(|image| image.record.id == id) {
-            listings.extend(of_image((samples, finder), image, &rows, (&places, syntax), problems));
+
+    /// Makes a report if the database has something for it.
+    fn try_to_make(&mut self, key: &[&str]) {
+        // What is missing, and how to get it, is said by the command that the page shows.
+        let _ = self.make(key, &[], &[]);
+    }
+
+    /// Makes the report that the script asks for by `key`. `more` are options that the script does
+    /// not know, and `last` arguments that end the line.
+    fn make(
+        &mut self,
+        key: &[&str],
+        more: &[&str],
+        last: &[String],
+    ) -> Result<Vec<u8>, AnalysisError> {
+        let command = key.first().copied().unwrap_or_default();
+        let mut line = words(key);
+        line.extend(words(more));
+        line.extend(self.look(command));
+        if !["epochs", "diff"].contains(&command) {
+            line.extend(self.selection.words.iter().cloned());
+        }
+        if ["prof", "tree", "timeline"].contains(&command) && !key.contains(&"-i") {
+            line.extend(self.selection.of_threads.iter().cloned());
+        }
+        line.extend(last.iter().cloned());
+        self.make_as(words(key), line)
+    }
+
+    fn make_as(
+        &mut self,
+        key: Vec<String>,
+        line: impl IntoIterator<Item = String>,
+    ) -> Result<Vec<u8>, AnalysisError> {
+        // The arguments behind `--` come after the database and the format.
+        let mut line: Vec<String> = line.into_iter().collect();
+        let last = line.iter().position(|word| word == "--").unwrap_or(line.len());
+        let last = line.split_off(last);
+        let (json, outcome) = page::json(self.runner, line, last, self.args.chosen.source.db())?;
+        if !outcome.sound {
+            self.aside.extend(serious(&json));
+        }
+        let json = if key.first().is_some_and(|word| word == "list") { cut(json) } else { json };
+        self.done.push(Report { words: key, json: json.clone() });
+        Ok(json)
+    }
+
+    /// The options of a command that say how samples are seen.
+    fn look(&self, command: &str) -> Vec<String> {
+        let args = self.args;
+        let mut words = Vec::new();
+        let takes = |commands: &[&str]| commands.contains(&command);
+        if args.idle && takes(&["prof", "tree", "timeline"]) {
+            words.push("--idle".to_owned());
+        }
+        if takes(&["prof", "tree", "timeline", "list"]) {
+            words.push(format!("--confidence={}", args.confidence.percent()));
+        }
+        if takes(&["prof", "tree", "timeline", "list", "why"]) {
+            let root = |root: &PathBuf| format!("--debug-root={}", root.display());
+            words.extend(args.on.debug_root.iter().map(root));
+        }
+        if takes(&["list", "why"]) {
+            words.extend(args.on.machine.iter().map(|name| format!("--machine={name}")));
+            let file = |file: &PathBuf| format!("--latencies={}", file.display());
+            words.extend(args.on.latencies.iter().map(file));
+        }
+        if args.intel && command == "list" {
+            words.push("--intel".to_owned());
+        }
+        words
+    }
+
+    /// The listings of the procedures with the most samples of `event`.
+    fn listings(&mut self, prof: &Value, event: &str) {
+        let mut hot: Vec<(f64, &str, &str)> = rows(prof)
+            .filter_map(|row| {
+                let is_inlined = row.get("inlined").and_then(Value::as_bool).unwrap_or(false);
+                let share = row.get("share")?.get(event)?.get("value")?.as_f64()?;
+                let place = (share, row.get("image_id")?.as_str()?, row.get("address")?.as_str()?);
+                (share > 0.0 && !is_inlined).then_some(place)
+            })
+            .collect();
+        hot.sort_by(|a, b| b.0.total_cmp(&a.0));
+        hot.truncate(self.args.listings.min(LISTINGS_MAX));
+        let stage = progress::stage("making listings", hot.len() as u64);
+        let why = if self.args.why { &["--why"][..] } else { &[] };
+        for (_, image, address) in hot {
+            stage.advance(1);
+            self.try_to_make(&[&["list", image, address], why].concat());
         }
     }
-    listings
 }
 
-fn of_image(
-    (samples, finder): (&Samples, Option<&Finder<'_>>),
-    image: &ImageSamples,
-    rows: &[(usize, u64)],
-    (places, syntax): (&Places, Syntax),
-    problems: &mut Vec<Problem>,
-) -> Vec<(usize, (Listing, Option<Costs>))> {
-    // The table has already reported the image's problem.
-    let Ok(known) = procedures::known(samples, image, places, Needed::All, &mut Vec::new()) else {
-        return Vec::new();
-    };
-    let debug = known.debug_info(image, places, problems);
-    let lines = debug.as_ref().and_then(|debug| procedures::lines(debug, image, problems));
-    let procedure =
-        |address: u64| known.offset(address).and_then(|offset| known.procedures.find(offset));
-    let worth = |finder: &&Finder<'_>| {
-        rows.iter()
-            .filter_map(|(_, address)| procedure(*address))
-            .any(|found| finder.can(image, found).is_ok())
-    };
-    let surveyed = finder
-        .filter(worth)
-        .and_then(|finder| Some((finder, Surveyed::of(samples, image, &known, problems)?)));
-    let listing = |(row, address): &(usize, u64)| {
-        let procedure = procedure(*address)?;
-        let mut listing = listing::of(image, &known, procedure, Some(syntax), lines.as_ref());
-        samples.skid().into_iter().for_each(|skid| listing.attribute(skid));
-        let costs = surveyed
-            .as_ref()
-            .and_then(|(finder, surveyed)| finder.find(surveyed, (image, &known), procedure).ok());
-        Some((*row, (listing, costs)))
-    };
-    let listings = rows.iter().filter_map(listing).collect();
-    if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
-        problems.push(Problem::LinesCut {
-            image: image.record.name.clone(),
-            id: image.record.id,
-            why,
-        });
+/// Events of call stacks that have no samples of running code.
+const WAITS: [&str; 2] = [model::OFF_CPU, model::RUNNABLE];
+
+fn is_wait(event: &str) -> bool {
+    WAITS.contains(&event)
+}
+
+fn words(of: &[&str]) -> Vec<String> {
+    of.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A set of epochs that begins with a dash, as the parser takes it.
+fn marked(set: &str) -> String {
+    if set.starts_with('-') { format!("@{set}") } else { set.to_owned() }
+}
+
+fn array<'a>(report: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    report.get(name).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn rows(report: &Value) -> impl Iterator<Item = &Value> {
+    array(report, "rows")
+}
+
+fn names(report: &Value) -> Vec<&str> {
+    array(report, "events").filter_map(|event| event.get("name")?.as_str()).collect()
+}
+
+/// A listing without the instructions far from samples, where it is long; the page shows the gaps.
+fn cut(json: Vec<u8>) -> Vec<u8> {
+    let Ok(mut listing) = serde_json::from_slice::<Value>(&json) else { return json };
+    let all = listing.get_mut("instructions").and_then(Value::as_array_mut);
+    let Some(all) = all else { return json };
+    if all.len() <= LISTED_MAX {
+        return json;
     }
-    listings
+    let samples = |one: &Value| -> u64 {
+        let counts = one.get("counts").and_then(Value::as_object);
+        counts.into_iter().flat_map(|counts| counts.values()).filter_map(Value::as_u64).sum()
+    };
+    let kept = near(&all.iter().map(samples).collect::<Vec<_>>());
+    let mut kept = kept.into_iter();
+    all.retain(|_| kept.next().unwrap_or(false));
+    serde_json::to_vec(&listing).unwrap_or(json)
+}
+
+/// Which instructions are kept: those near samples, around the most samples first.
+fn near(samples: &[u64]) -> Vec<bool> {
+    let mut kept = vec![false; samples.len()];
+    let mut order: Vec<(usize, u64)> =
+        samples.iter().copied().enumerate().filter(|(_, samples)| *samples > 0).collect();
+    order.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
+    let mut left = LISTED_MAX;
+    for (at, _) in order {
+        let near = at.saturating_sub(NEAR)..(at + NEAR + 1).min(samples.len());
+        for is_kept in kept.get_mut(near).unwrap_or_default() {
+            if left > 0 && !*is_kept {
+                *is_kept = true;
+                left -= 1;
+            }
+        }
+    }
+    kept
+}
+
+/// The serious problems of a report, in words.
+fn serious(json: &[u8]) -> Vec<String> {
+    let report: Value = serde_json::from_slice(json).unwrap_or_default();
+    let serious = |problem: &&Value| problem.get("serious").and_then(Value::as_bool) == Some(true);
+    let problems = array(&report, "problems").filter(serious);
+    problems.filter_map(|problem| Some(problem.get("message")?.as_str()?.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_that_is_too_long_keeps_what_is_near_samples() {
+        let mut samples = vec![0; 10_000];
+        for (at, hot) in [0, 40, 9_999].into_iter().enumerate() {
+            samples[hot] = 1 + at as u64;
+        }
+        let kept = near(&samples);
+        let kept: Vec<usize> =
+            kept.iter().enumerate().filter(|(_, kept)| **kept).map(|(at, _)| at).collect();
+        let expected: Vec<usize> = (0..=12).chain(28..=52).chain(9_987..10_000).collect();
+        assert_eq!(kept, expected);
+        assert_eq!(near(&[1; 10_000]).iter().filter(|kept| **kept).count(), LISTED_MAX);
+    }
 }

@@ -10,9 +10,9 @@ use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples};
 use query::select;
 use report::{By, ImageName, ProcedureName, ProfReport, Row};
-use stats::tally::{self, Tally};
+use stats::tally::Tally;
 
-use super::prof::{by_samples, columns, cut, row, share_out, shared_out, sort_event};
+use super::prof::{by_samples, columns, row, shared_out, sort_event};
 use super::stacks::{self, Loaded, callee, functions};
 use crate::options::Prof;
 
@@ -79,61 +79,6 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let report = shared_out(args, samples, (columns, sort), rows, loaded.problems);
     let by = if args.no_inlined { By::Procedure } else { By::Function };
     Ok(ProfReport { with_calls: true, by, ..report })
-}
-
-/// Tables of procedures and of images, of the time that they took themselves by call stacks. The
-/// first has as many rows as `args` says, the second as many as `images_max`.
-pub(super) fn tables(
-    args: Prof,
-    images_max: usize,
-) -> Result<(ProfReport, ProfReport), AnalysisError> {
-    let rows_max = args.rows;
-    let args = Prof { rows: Some(0), no_inlined: true, ..args };
-    let mut procedures = report(&args)?;
-    procedures.with_calls = false;
-    for row in &mut procedures.rows {
-        row.inclusive.clear();
-    }
-    procedures.rows.retain(|row| row.counts.iter().any(|count| !count.is_empty()));
-    let mut of_images: BTreeMap<ImageId, Row> = BTreeMap::new();
-    for of in &procedures.rows {
-        let Some(image) = &of.image else { continue };
-        match of_images.get_mut(&image.id) {
-            Some(sum) => tally::add_all(&mut sum.counts, &of.counts),
-            None => {
-                let counts = of.counts.clone();
-                of_images.insert(image.id, row(None, Some(image.clone()), Vec::new(), counts));
-            }
-        }
-    }
-    let (events, sort, confidence) =
-        (procedures.events.clone(), procedures.sort, procedures.confidence);
-    let arranged = |mut rows: Vec<Row>, rows_max: Option<usize>| {
-        rows.sort_by(|a, b| by_samples(a, b, sort));
-        share_out(&mut rows, &events, sort, confidence);
-        let omitted = cut(&mut rows, &events, sort, &Prof { rows: rows_max, ..args.clone() });
-        (rows, omitted)
-    };
-    let (rows, omitted) = arranged(of_images.into_values().collect(), Some(images_max));
-    let images = ProfReport {
-        selection: procedures.selection.clone(),
-        events: events.clone(),
-        sort,
-        confidence,
-        by: By::Image,
-        of_stacks: procedures.of_stacks,
-        with_calls: false,
-        whose: procedures.whose.clone(),
-        skid: None,
-        restricted: procedures.restricted,
-        with_idle: procedures.with_idle,
-        rows,
-        omitted,
-        problems: Vec::new(),
-    };
-    (procedures.rows, procedures.omitted) =
-        arranged(std::mem::take(&mut procedures.rows), rows_max);
-    Ok((procedures, images))
 }
 
 /// An event that has stacks only, as if each were a sample.

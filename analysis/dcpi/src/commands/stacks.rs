@@ -171,15 +171,7 @@ impl Loaded {
         })
     }
 
-    /// The same; None where there are no stacks.
-    pub(super) fn if_any(
-        question: &Question,
-        look: Look<'_>,
-    ) -> Result<Option<Self>, AnalysisError> {
-        Self::or_damage(question, look).map(|(found, _)| found)
-    }
-
-    /// The same, and what could not be read.
+    /// The same, None where there are no stacks; and what could not be read.
     fn or_damage(
         question: &Question,
         look: Look<'_>,
@@ -188,18 +180,6 @@ impl Loaded {
         let (samples, stacks) = read(question, &mut problems)?;
         let damage = problem::damage(&problems);
         Ok((Self::named(samples, &stacks, look, problems), damage))
-    }
-
-    /// Reads what a question chooses of the epochs of other samples, as they were then.
-    pub(super) fn beside(
-        samples: &Samples,
-        question: &Question,
-        look: Look<'_>,
-    ) -> Result<Option<Self>, AnalysisError> {
-        let mut problems = Vec::new();
-        let samples = samples.again(question, &mut problems)?;
-        let stacks = samples.stacks(&asked(question), &mut problems)?;
-        Ok(Self::named(samples, &stacks, look, problems))
     }
 
     /// Names the procedures; None where there are no stacks.

@@ -10,7 +10,7 @@ use crate::stacks::db;
 /// Presses keys, types into the search, and presses one more.
 const KEYS: &str = "\
 const press = (key) => document.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
-const search = document.querySelector('input[type=search]#SEARCH');
+const search = document.querySelector('input[type=search]#search');
 for (const key of ['ArrowWAY', 'ArrowWAY', 'Enter']) press(key);
 search.value = 'PARSE';
 search.dispatchEvent(new Event('input'));
@@ -52,7 +52,7 @@ fn drawings_zoom_and_search_by_keys() {
         seen(directory.path(), "blank.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>");
     for (words, way) in [("", "Up"), ("--icicle", "Down")] {
         let svg = shown(&db, &format!("flame -o - {words}"));
-        let keys = KEYS.replace("WAY", way).replace("SEARCH", "search");
+        let keys = KEYS.replace("WAY", way);
         let svg = svg.replace("</svg>\n", &format!("<script>{keys}</script></svg>\n"));
         let (document, picture) = seen(directory.path(), "flame.svg", &svg);
         assert!(text_of(&document, "found").starts_with("3 found, 81.30 %"), "{document}");
@@ -63,18 +63,22 @@ fn drawings_zoom_and_search_by_keys() {
 
 #[test]
 #[ignore = "needs Chromium, which cargo xtask consumers installs"]
-fn the_page_shows_flame_graphs() {
+fn the_page_opens_with_calls_and_is_used_by_keys() {
     let (db, directory) = (db(), tempfile::tempdir().unwrap());
     let page = shown(&db, "html -o -");
     let (_, rest) = page.split_once("<script nonce=\"").unwrap();
     let (nonce, _) = rest.split_once('"').unwrap();
-    let keys = KEYS.replace("WAY", "Down").replace("SEARCH", "flame-search");
-    let keys = format!("location.hash = '#flame'; setTimeout(() => {{ {keys} }}, 100);");
+    let keys = "\
+        const press = (key) => document.querySelector('canvas').dispatchEvent(\
+          new KeyboardEvent('keydown', { key, bubbles: true }));\
+        location.hash = '#v=flame';\
+        setTimeout(() => press('ArrowDown'), 300);\
+        setTimeout(() => press('ArrowDown'), 500);";
     let page =
         page.replace("</body>", &format!("<script nonce=\"{nonce}\">{keys}</script></body>"));
     let (document, _) = seen(directory.path(), "page.html", &page);
-    assert!(text_of(&document, "flame-found").starts_with("3 found, 81.30 %"), "{document}");
-    assert!(text_of(&document, "flame-details").starts_with("parse (server): 11.3 s, 81.30 %"));
-    assert!(document.contains("<section id=\"view-flame\">"), "it is what is seen");
-    assert!(!document.contains("<section id=\"view-map\">"));
+    assert!(document.contains("<h2 id=\"view-title\">Flame graph</h2>"), "{document}");
+    let (_, told) = document.split_once("class=\"told\"").unwrap();
+    let told = told.split_once("</p>").unwrap().0;
+    assert!(told.contains(" s, ") && told.contains("serve("), "{told}");
 }

@@ -3,55 +3,42 @@
 use image::ImageKind;
 
 use crate::database::{Db, Epoch, START, clock, image, two_events, typical};
-use crate::runs::{dcpi, shown};
-
-/// The data of a page, as its script reads it.
-#[allow(clippy::unwrap_used, reason = "tests panic to fail")]
-fn data(page: &str) -> serde_json::Value {
-    let (_, rest) = page.split_once("id=\"data\">").unwrap();
-    let (json, _) = rest.split_once("</script>").unwrap();
-    serde_json::from_str(json).unwrap()
-}
+use crate::runs::{dcpi, json, report, reports, shown};
 
 fn page(db: &Db, words: &str) -> String {
     shown(db, &format!("html -o - {words}"))
 }
 
+/// The page has no format of its own: its reports are what the commands print that it names.
 #[test]
-fn the_page_has_what_prof_has() {
+fn the_page_has_what_commands_print() {
     let db = Db::new();
     db.epoch("node-7", typical());
-    let (page, prof) = (data(&page(&db, "")), crate::runs::json(&db, "prof"));
-    let rows = page["procedures"].as_array().unwrap();
-    let sum: u64 = rows.iter().map(|row| row["n"][0].as_u64().unwrap()).sum();
-    assert_eq!(sum, prof["events"][0]["counted"].as_u64().unwrap(), "with those of unknown code");
-    let (first, expected) = (&rows[0], &prof["rows"][0]);
-    assert_eq!((&first["name"], &first["image"]), (&expected["procedure"], &expected["image"]));
-    let share = &expected["share"]["cpu-clock"];
-    let expected = [&share["value"], &share["low"], &share["high"]];
-    assert_eq!(first["s"][0].as_array().unwrap().iter().collect::<Vec<_>>(), expected);
-    assert!(page["head"][0].as_str().unwrap().starts_with("database"), "{}", page["head"]);
+    let page = page(&db, "");
+    for words in ["prof", "prof -i", "epochs", "why -n40"] {
+        assert_eq!(report(&page, words), json(&db, words), "{words}");
+    }
+    assert!(!reports(&page).iter().any(|(words, _)| words.starts_with("tree")), "no call stacks");
 }
 
 #[test]
 fn what_is_left_out_is_counted() {
     let db = Db::new();
     db.epoch("node-7", two_events());
-    let (all, some) = (data(&page(&db, "")), data(&page(&db, "-n 1")));
-    let resolved = |page: &serde_json::Value| -> u64 {
-        let rows = page["procedures"].as_array().unwrap().iter().filter(|row| row["id"] != "");
-        rows.map(|row| row["n"][1].as_u64().unwrap()).sum()
-    };
-    assert_eq!(resolved(&all), resolved(&some) + some["omitted"]["counts"][1].as_u64().unwrap());
-    assert!(some["omitted"]["procedures"].as_u64().unwrap() > 0);
+    let (all, some) = (report(&page(&db, ""), "prof"), report(&page(&db, "-n 1"), "prof"));
+    assert_eq!(some["rows"].as_array().unwrap().len(), 1);
+    let left_out = all["rows"].as_array().unwrap().len() - 1;
+    assert_eq!(some["omitted"]["rows"].as_u64().unwrap(), left_out as u64);
 }
 
 #[test]
-fn loops_have_their_rounds() {
-    let page = data(&page(&crate::why::copies(), "--why"));
-    let loops = &page["listings"]["0"]["loops"];
-    let told = "loop 0x401007: 99.90 % of samples, about 100 rounds for one entry (high); why: loads from memory [likely]; its test at 0x401015 says 96–104 rounds for all entries, by 9,900 samples";
-    assert!(loops[0].as_str().unwrap().starts_with(told), "{loops}");
+fn two_sets_are_compared() {
+    let db = Db::new();
+    db.epoch("node-7", typical());
+    db.epoch("node-8", two_events());
+    let page = page(&db, "--diff host:node-7");
+    let diff = report(&page, "diff host:node-7 latest");
+    assert_eq!(diff["names"], serde_json::json!({ "a": "host:node-7", "b": "latest" }));
 }
 
 /// Names of procedures are made by whoever makes programs: none may become markup, end the data, or
@@ -66,18 +53,17 @@ fn hostile_names_stay_text() {
     let db = Db::new();
     db.epoch("a&<b>", epoch);
     let page = page(&db, "");
-    assert_eq!(page.matches("</script>").count(), 2, "the data's and the script's own");
+    let own = reports(&page).len() + 2;
+    assert_eq!(page.matches("</script>").count(), own, "those of the data and of the script");
     assert!(
         !page.contains("<img")
             && !page.contains("<b>")
             && !page.contains('\u{202e}')
             && !page.contains('\u{2028}')
     );
-    assert!(page.contains("<title>Where have all the cycles gone? a&amp;&lt;b&gt;</title>"));
-    let data = data(&page);
-    let name = data["procedures"][0]["name"].as_str().unwrap();
-    assert!(name.starts_with("</script><img src=x") && name.contains("\\u{202e}"), "{name}");
-    assert!(page.len() < 60_000, "a name has an end: {}", page.len());
+    let prof = report(&page, "prof");
+    let name = prof["rows"][0]["procedure"].as_str().unwrap();
+    assert!(name.starts_with("</script><img src=x"), "{name}");
     assert!(page.contains("default-src 'none'"));
 }
 

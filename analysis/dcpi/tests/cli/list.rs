@@ -414,33 +414,18 @@ fn an_assumed_processor_is_named_in_every_head() {
 #[test]
 fn pages_say_why_where_that_is_asked() {
     let sampled = sampled(&["-g"]);
-    let line = refused(&sampled.db, "html -o - --why");
-    assert!(line.contains("does not name the processor; name it with --machine"), "{line}");
-    let page = shown(&sampled.db, "html -o - --why --machine znver4");
-    let (_, data) = page.split_once("id=\"data\">").unwrap();
-    let page: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
-    let row = page["procedures"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .position(|row| row["name"] == "work")
-        .unwrap();
-    let listing = &page["listings"][row.to_string()];
-    assert_eq!(listing["costs"], true);
-    assert!(
-        listing["notes"].to_string().contains("not known: samples of time alone"),
-        "{listing:#}"
-    );
-    let lines = listing["lines"].as_array().unwrap();
-    assert!(lines.iter().any(|line| {
-        line[4][1].as_str().is_some_and(|sure| ["low", "medium", "high"].contains(&sure))
-    }));
-    let others = page["listings"]
-        .as_object()
-        .unwrap()
-        .iter()
-        .filter(|(other, _)| **other != row.to_string());
-    assert!(others.map(|(_, listing)| &listing["costs"]).all(|costs| costs == false));
+    let listing = |words: &str| {
+        let page = shown(&sampled.db, &format!("html -o - {words}"));
+        let mut listings = crate::runs::reports(&page).into_iter();
+        let is_of = |report: &Value| report["procedure"] == "work";
+        listings.find(|(words, report)| words.starts_with("list ") && is_of(report)).unwrap().1
+    };
+    let unknown = listing("--why")["why_not"].to_string();
+    assert!(unknown.contains("does not name the processor; name it with --machine"), "{unknown}");
+    let known = listing("--why --machine znver4");
+    let lines = known["instructions"].as_array().unwrap();
+    assert!(lines.iter().any(|line| line["frequency"]["confidence"].is_string()), "{known:#}");
+    assert!(listing("")["instructions"][0].get("frequency").is_none());
 }
 
 #[test]

@@ -42,3 +42,24 @@ pub fn refused(db: &Db, words: &str) -> String {
     assert!(line.contains("; "), "no next step: {line}");
     line.trim_end().to_owned()
 }
+
+/// The reports in a page of `dcpi html`, each with the words that its script asks for it by.
+pub fn reports(page: &str) -> Vec<(String, serde_json::Value)> {
+    let data = |id: &str| -> serde_json::Value {
+        let (_, rest) = page.split_once(&format!(" id=\"{id}\">")).unwrap();
+        serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+    };
+    let config = data("config");
+    let reports = config["reports"].as_array().unwrap().iter().enumerate();
+    let words = |words: &serde_json::Value| {
+        let words = words.as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+        words.collect::<Vec<_>>().join(" ")
+    };
+    reports.map(|(at, of)| (words(of), data(&format!("report-{at}")))).collect()
+}
+
+/// The report of a page that its script asks for by these words.
+pub fn report(page: &str, words: &str) -> serde_json::Value {
+    let found = reports(page).into_iter().find(|(asked, _)| asked == words);
+    found.unwrap_or_else(|| panic!("{words}")).1
+}

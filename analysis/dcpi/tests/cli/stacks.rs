@@ -6,7 +6,7 @@ use profiledb::{ImageRecord, Scope, StacksKey};
 
 use crate::database::{Db, Epoch, START, clock, image, kernel};
 use crate::golden::check;
-use crate::runs::{json, refused, shown};
+use crate::runs::{json, refused, report, reports, shown};
 
 /// Weight of a stack: 20 ms, 50 stacks/s on each CPU.
 const STACK_NS: u64 = 20_000_000;
@@ -259,7 +259,6 @@ fn epochs_without_stacks_say_so_and_nothing_else_changes() {
         assert!(said.contains("these epochs have no call stacks"), "{words}: {said}");
         assert_eq!(said.trim().lines().count(), 1, "{said}");
     }
-    assert!(!shown(&db, "html -o -").contains("\"flames\":[{"));
 }
 
 #[test]
@@ -308,29 +307,17 @@ fn a_flame_graph_has_every_call_with_its_time() {
 }
 
 #[test]
-fn the_page_has_flame_graphs_of_each_event_and_of_both() {
+fn the_page_has_the_calls_of_each_event() {
     let page = shown(&db(), "html -o -");
-    let (_, rest) = page.split_once("id=\"data\">").unwrap();
-    let (data, _) = rest.split_once("</script>").unwrap();
-    let data: serde_json::Value = serde_json::from_str(data).unwrap();
-    let titles: Vec<&str> =
-        data["flames"].as_array().unwrap().iter().map(|of| of["title"].as_str().unwrap()).collect();
-    assert_eq!(titles, ["cpu-clock", "off-cpu", "cpu-clock and off-cpu"]);
-    // Each call lies within the one above it.
-    for flame in data["flames"].as_array().unwrap() {
-        let calls = flame["calls"].as_array().unwrap();
-        let [place, above] = [2, 5].map(|at| move |call: &serde_json::Value| call[at].clone());
-        for call in calls.iter().skip(1) {
-            let parent = &calls[usize::try_from(above(call).as_u64().unwrap()).unwrap()];
-            let ends = |call: &serde_json::Value| {
-                let x = place(call).as_f64().unwrap();
-                (x, x + call[3].as_f64().unwrap())
-            };
-            let ((x, end), (from, to)) = (ends(call), ends(parent));
-            assert!(x >= from - 1e-6 && end <= to + 1e-6, "{call} in {parent}");
-            assert_eq!(call[4].as_u64().unwrap(), parent[4].as_u64().unwrap() + 1);
-        }
+    for event in ["cpu-clock", "off-cpu"] {
+        let tree = report(&page, &format!("tree --min=0.02% --event={event}"));
+        let rows = tree["rows"].as_array().unwrap();
+        assert_eq!(tree["event"]["name"], event);
+        assert!(rows.iter().any(|row| row["procedure"] == "main"), "{tree}");
     }
+    let threads = report(&page, "tree --min=0.1% --event=cpu-clock --by-thread");
+    assert_eq!(threads["rows"][0]["depth"], 0);
+    assert!(reports(&page).iter().any(|(words, _)| words == "prof --by=thread --event=cpu-clock"));
 }
 
 #[test]

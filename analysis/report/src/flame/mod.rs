@@ -182,33 +182,6 @@ impl Flame {
         let tip = format!("{tip}: {time}, {} %{}", percent(w), paint.more(of));
         Call { name, tip, x, w, depth, parent, class: paint.class(of) }
     }
-
-    /// The calls for a page's script.
-    pub(super) fn json(&self) -> FlameJson<'_> {
-        FlameJson {
-            title: &self.title,
-            icicle: self.is_icicle,
-            depth: self.depth,
-            calls: self
-                .calls
-                .iter()
-                .map(|call| {
-                    let place = |part: f64| (part * 1e7).round() / 1e7;
-                    let (x, w) = (place(call.x), place(call.w));
-                    (&*call.name, &*call.tip, x, w, call.depth, call.parent, &*call.class)
-                })
-                .collect(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-pub(super) struct FlameJson<'a> {
-    title: &'a str,
-    icicle: bool,
-    depth: usize,
-    /// Name, tip, begin, width, depth, index of the call above, class.
-    calls: Vec<(&'a str, &'a str, f64, f64, usize, usize, &'a str)>,
 }
 
 /// The layers' trees as one; the first is the root of all.

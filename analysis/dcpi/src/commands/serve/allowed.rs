@@ -1,0 +1,146 @@
+//! The commands and options that a request may name: those that print a report of the database that
+//! is served. Options with the path of a file, or that start or write anything, are not among them.
+
+/// Commands that print a report.
+const COMMANDS: [&str; 13] = [
+    "callees",
+    "callers",
+    "diff",
+    "epochs",
+    "images",
+    "list",
+    "prof",
+    "timeline",
+    "topcounts",
+    "topstalls",
+    "tree",
+    "whatcg",
+    "why",
+];
+
+/// Options without value.
+const FLAGS: [&str; 13] = [
+    "--all",
+    "--asm",
+    "--both",
+    "--bottom-up",
+    "--by-thread",
+    "--idle",
+    "--inclusive",
+    "--inlined",
+    "--intel",
+    "--no-inlined",
+    "--no-kernel",
+    "--why",
+    "-i",
+];
+
+/// Options with a value behind an equals sign.
+const VALUES: [&str; 18] = [
+    "--by",
+    "--command",
+    "--confidence",
+    "--depth",
+    "--epoch",
+    "--epoch-label",
+    "--event",
+    "--from",
+    "--host",
+    "--label",
+    "--min",
+    "--pid",
+    "--since",
+    "--slices",
+    "--thread",
+    "--tid",
+    "--unit",
+    "--until",
+];
+
+/// Keys of a SET of `dcpi diff` that name no other database.
+const SET_KEYS: [&str; 8] =
+    ["epoch", "epoch-label", "host", "label", "pid", "since", "unit", "until"];
+/// Most words of a request.
+const WORDS_MAX: usize = 40;
+
+/// Whether a request may be answered; else why not.
+pub fn check(command: &str, words: &[String]) -> Result<(), String> {
+    if !COMMANDS.contains(&command) {
+        return Err(format!("there is no report {command}; there are {}", COMMANDS.join(", ")));
+    }
+    if words.len() > WORDS_MAX {
+        return Err(format!("a request has at most {WORDS_MAX} words"));
+    }
+    let refused = words.iter().find(|word| !is_allowed(command, word));
+    refused.map_or(Ok(()), |word| Err(format!("a request may not have the word {word:?}")))
+}
+
+fn is_allowed(command: &str, word: &str) -> bool {
+    if let Some(number) = word.strip_prefix("-n") {
+        return number.parse::<u32>().is_ok();
+    }
+    if word.starts_with('-') {
+        let named = word.split_once('=').map(|(name, _)| name);
+        return FLAGS.contains(&word) || named.is_some_and(|name| VALUES.contains(&name));
+    }
+    command != "diff" || is_set(word)
+}
+
+/// Whether a SET is of the database that is served: epochs, or keys of which none names a database.
+fn is_set(word: &str) -> bool {
+    let epochs = word.strip_prefix('@').unwrap_or(word);
+    if !epochs.contains(['/', '@', ':']) && epochs.parse::<query::select::EpochChoice>().is_ok() {
+        return true;
+    }
+    word.split(',').all(|pair| pair.split_once(':').is_some_and(|(key, _)| SET_KEYS.contains(&key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ok(line: &str) -> bool {
+        let mut words = line.split(' ').map(str::to_owned);
+        let command = words.next().unwrap();
+        check(&command, &words.collect::<Vec<_>>()).is_ok()
+    }
+
+    #[test]
+    fn reports_of_the_database_are_allowed() {
+        for line in [
+            "prof --inclusive -n100 --event=cpu-clock",
+            "list a1b2 0x1000 --why",
+            "tree --min=0.1% --epoch=-1 --since=2026-11-24T14:00:00Z",
+            "diff @-1 latest",
+            "diff label:a,since:14:00 20261124-1..20261125",
+        ] {
+            assert!(is_ok(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is() {
+        for line in [
+            "record",
+            "export",
+            "html",
+            "prof --db=/other",
+            "prof --db",
+            "list a b --source-dir=/etc",
+            "list a b --debug-root=/etc",
+            "why --latencies=/etc/passwd",
+            "why --seconds=1",
+            "why --",
+            "prof --format=csv",
+            "prof -o",
+            "diff /other/db latest",
+            "diff db:/other latest",
+            "diff label:a,db:/other latest",
+            "diff other@latest latest",
+            "diff @other latest",
+        ] {
+            assert!(!is_ok(line), "{line}");
+        }
+        assert!(check("prof", &vec!["a".to_owned(); WORDS_MAX + 1]).is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! `dcpi serve`: the page of `dcpi html`, live from the database, on the loopback or a Unix socket.
+//! It reads and changes nothing.
+//!
+//! `/` is the page, which has no data. `/report/NAME?a=WORD&a=WORD` is what
+//! `dcpi NAME WORD... --format json` prints, of this database. Requests over TCP need the key that
+//! is in the link, because every user of the host can reach a port of the loopback.
+
+mod allowed;
+mod http;
+
+use std::fs;
+use std::io::{self, Read as _, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use clap::Args;
+use face::Page;
+use query::error::AnalysisError;
+
+use super::Outcome;
+use super::page::{self, Runner, Selection};
+use crate::options::{Chosen, OfThreads};
+use http::{Answer, Request, Served};
+
+/// Most connections at a time; more are closed.
+const CONNECTIONS_MAX: usize = 32;
+/// Most reports that are made at a time; more wait. Each reads the database, and may take some
+/// hundred MB.
+const REPORTS_MAX: usize = 2;
+
+/// `dcpi serve`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Serve {
+    /// Where to listen: an address of the loopback with a port, of which 0 is any that is free, or
+    /// the path of a Unix socket
+    #[arg(long, value_name = "ADDRESS:PORT|PATH", default_value = "127.0.0.1:8317")]
+    pub listen: Listen,
+    #[command(flatten)]
+    pub chosen: Chosen,
+}
+
+const NOTES: &str = "\
+The page is that of dcpi html. It asks for each report when it is shown, and again when dcpid has \
+merged new samples; a range of its timeline, epochs and filters hold for all of it. The link that \
+is printed has a key, without which nothing is told. A Unix socket has no key: it belongs to its \
+user alone (mode 0600), and ssh -L 8317:PATH HOST brings it to another machine.
+
+The server answers GET only, and only requests for the address that it listens on. It ends with \
+Ctrl-C.
+
+Exit codes: 2 could not.";
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// At a port of the loopback.
+    Port(SocketAddr),
+    /// At a Unix socket.
+    Socket(PathBuf),
+}
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') {
+            return Ok(Self::Socket(text.into()));
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.ip().is_loopback() => Ok(Self::Port(address)),
+            Ok(_) => {
+                Err("is not an address of this host alone; listen on 127.0.0.1, and reach it \
+                          from elsewhere by ssh -L"
+                    .to_owned())
+            }
+            Err(_) => {
+                Err("must be an address with a port, such as 127.0.0.1:8317, or the path of \
+                           a socket with a / in it"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+pub(crate) fn run(
+    args: &Serve,
+    runner: Runner,
+    out: &mut dyn Write,
+) -> Result<Outcome, AnalysisError> {
+    let selection = Selection::of(&args.chosen, &OfThreads::default())?;
+    let db = args.chosen.source.db().to_owned();
+    // A database that cannot be read is said now, and not in the browser.
+    page::json(runner, vec!["epochs".to_owned()], Vec::new(), &db)?;
+    let failed = |error: io::Error| AnalysisError::Refused(format!("cannot listen: {error}"));
+    let is_port = matches!(args.listen, Listen::Port(_));
+    let key = if is_port { Some(random_key()?) } else { None };
+    let site = |hosts: Vec<String>| Site {
+        runner,
+        selection: selection.words.clone(),
+        db: db.clone(),
+        key: key.clone(),
+        hosts,
+        at_work: Places::new(REPORTS_MAX),
+    };
+    match &args.listen {
+        Listen::Port(address) => {
+            let listener = TcpListener::bind(address).map_err(failed)?;
+            let at = listener.local_addr().map_err(failed)?;
+            let link = key.as_deref().unwrap_or_default();
+            writeln!(out, "open http://{at}/#key={link}")?;
+            out.flush()?;
+            let hosts = vec![at.to_string(), format!("localhost:{}", at.port())];
+            serve(&Arc::new(site(hosts)), || Ok(listener.accept()?.0))
+        }
+        Listen::Socket(path) => {
+            let listener = bound(path).map_err(failed)?;
+            writeln!(out, "listening on {}", report::escape(&path.display().to_string()))?;
+            out.flush()?;
+            serve(&Arc::new(site(Vec::new())), || Ok(listener.accept()?.0))
+        }
+    }
+}
+
+/// A socket at a path, for its user alone. One that nobody listens on any more is replaced.
+fn bound(path: &Path) -> io::Result<UnixListener> {
+    let is_left = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        && UnixStream::connect(path).is_err();
+    if is_left {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// 128 bits that nobody can guess.
+fn random_key() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Answers until it is ended.
+fn serve<S: http::Stream>(
+    site: &Arc<Site>,
+    accept: impl Fn() -> io::Result<S>,
+) -> Result<Outcome, AnalysisError> {
+    let connections = Arc::new(Places::new(CONNECTIONS_MAX));
+    loop {
+        // The error is of the connection, which its other end may have given up.
+        let Ok(stream) = accept() else { continue };
+        let Some(place) = Places::try_take(&connections) else { continue };
+        let site = Arc::clone(site);
+        let answer = move || {
+            let _place = place;
+            http::answer(stream, &*site);
+        };
+        // Without a thread the connection closes, and the browser asks again.
+        let _ = std::thread::Builder::new().name("connection".into()).spawn(answer);
+    }
+}
+
+/// What is served.
+struct Site {
+    runner: Runner,
+    selection: Vec<String>,
+    db: PathBuf,
+    key: Option<String>,
+    /// Hosts that requests may be for; none: any.
+    hosts: Vec<String>,
+    at_work: Places,
+}
+
+impl Served for Site {
+    fn answer(&self, request: &Request) -> Answer {
+        let is_known = |host: &String| self.hosts.iter().any(|known| known == host);
+        if !self.hosts.is_empty() && !request.host.as_ref().is_some_and(is_known) {
+            // A name that leads here is another site's, whose pages would read ours.
+            return Answer::error(421, "this server answers only for its own address");
+        }
+        match request.path.strip_prefix("/report/") {
+            None if request.path == "/" => self.page(),
+            None => Answer::error(404, "there is / and /report/NAME"),
+            Some(name) => {
+                if !self.is_trusted(request) {
+                    return Answer::error(
+                        403,
+                        "the key is missing: open the link that was printed",
+                    );
+                }
+                self.report(name, &request.words)
+            }
+        }
+    }
+}
+
+impl Site {
+    fn is_trusted(&self, request: &Request) -> bool {
+        let Some(key) = &self.key else { return true };
+        let given = request.key.as_deref().unwrap_or_default();
+        // All bytes are compared, so that the time does not tell how many are right.
+        let differ = key.bytes().zip(given.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+        given.len() == key.len() && differ == 0
+    }
+
+    fn page(&self) -> Answer {
+        let page = Page {
+            title: "dcpi".to_owned(),
+            is_live: true,
+            db: self.db.display().to_string(),
+            selection: self.selection.clone(),
+            sets: None,
+            version: env!("CARGO_PKG_VERSION"),
+            reports: Vec::new(),
+        };
+        let nonce = page::nonce();
+        let mut body = Vec::new();
+        match face::write(&page, &nonce, &mut body) {
+            Ok(()) => Answer::page(body, face::policy(&nonce, true)),
+            Err(error) => Answer::error(500, &error.to_string()),
+        }
+    }
+
+    fn report(&self, name: &str, words: &[String]) -> Answer {
+        if let Err(why) = allowed::check(name, words) {
+            return Answer::error(400, &why);
+        }
+        // The page looks every few seconds whether there are new samples: that waits for nothing.
+        let _place = (name != "epochs").then(|| self.at_work.take());
+        let (options, last): (Vec<_>, Vec<_>) =
+            words.iter().cloned().partition(|word| word.starts_with('-'));
+        let mut line = vec![name.to_owned()];
+        line.extend(options);
+        // Behind `--` no name is taken for an option.
+        let last = if last.is_empty() { last } else { [vec!["--".to_owned()], last].concat() };
+        match page::json(self.runner, line, last, &self.db) {
+            Ok((json, _)) => Answer::json(200, face::compact(&json)),
+            Err(error) => Answer::error(422, &error.to_string()),
+        }
+    }
+}
+
+/// A number of places, each taken by one at a time.
+struct Places {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Places {
+    fn new(number: usize) -> Self {
+        Self { free: Mutex::new(number), freed: Condvar::new() }
+    }
+
+    /// Takes a place, as soon as one is free.
+    fn take(&self) -> Taken<'_> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= 1;
+        Taken(self)
+    }
+
+    /// Takes a place if one is free.
+    fn try_take(places: &Arc<Self>) -> Option<Kept> {
+        let mut free = places.free.lock().unwrap_or_else(PoisonError::into_inner);
+        *free = free.checked_sub(1)?;
+        Some(Kept(Arc::clone(places)))
+    }
+
+    fn give_back(&self) {
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.freed.notify_one();
+    }
+}
+
+/// A place that is given back at the end of a scope.
+struct Taken<'a>(&'a Places);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+/// A place that is given back by another thread.
+struct Kept(Arc<Places>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_host_can_be_listened_on() {
+        let port = |text: &str| matches!(text.parse(), Ok(Listen::Port(_)));
+        assert!(port("127.0.0.1:0") && port("[::1]:8317") && port("127.0.0.2:1"));
+        for text in ["0.0.0.0:8317", "192.168.1.2:80", "[::]:1", "127.0.0.1", "localhost:1", ""] {
+            assert!(text.parse::<Listen>().is_err(), "{text}");
+        }
+        assert_eq!("./s".parse(), Ok(Listen::Socket("./s".into())));
+    }
+
+    #[test]
+    fn places_are_limited() {
+        let places = Arc::new(Places::new(1));
+        let kept = Places::try_take(&places);
+        assert!(kept.is_some() && Places::try_take(&places).is_none());
+        drop(kept);
+        drop(places.take());
+        assert!(Places::try_take(&places).is_some());
+    }
+}

@@ -1,0 +1,171 @@
+// Two selections side by side: what changed, with intervals, and a verdict.
+import { useMemo, useState } from "preact/hooks";
+import { diffWords, sets, useAbout, useDiff } from "../facts";
+import { amount, Diff, DiffRow, moment, percent, words } from "../model";
+import { Command, matcher, Name, Problems, Search, Wait } from "../parts";
+import { config } from "../source";
+import { change, useStateOfLink } from "../state";
+import { Column, Table } from "../table";
+
+function signed(share: number): string {
+  return `${share > 0 ? "+" : share < 0 ? "−" : ""}${percent(Math.abs(share), 2)}`;
+}
+
+function Change({ row, most }: { row: DiffRow; most: number }) {
+  const at = (value: number) => `${50 + (50 * Math.max(-most, Math.min(most, value))) / most}%`;
+  const width = (from: number, to: number) =>
+    `${(50 * Math.abs(Math.min(most, to) - Math.max(-most, from))) / most}%`;
+  const side = row.change > 0 ? "more" : "less";
+  return (
+    <span class={`change ${row.significant ? side : "chance"}`}>
+      <span class="share-number">{signed(row.change)}</span>
+      <span class="bar both" aria-hidden="true">
+        <b style={{ left: at(row.low), width: width(row.low, row.high) }} />
+        <u style={{ left: at(row.change) }} />
+      </span>
+    </span>
+  );
+}
+
+function columns(diff: Diff): Column<DiffRow>[] {
+  const all = diff.rows.slice(0, 500);
+  const most = Math.max(...all.map((row) => Math.max(Math.abs(row.low), Math.abs(row.high))), 1e-4);
+  return [{
+    title: "Change", hint: "Percentage points, with the interval", width: "150px", number: true,
+    key: (row) => Math.abs(row.change), cell: (row) => <Change row={row} most={most} />,
+  }, {
+    title: "Before %", width: "84px", number: true, key: (row) => row.a,
+    cell: (row) => percent(row.a), spare: 1,
+  }, {
+    title: "After %", width: "84px", number: true, key: (row) => row.b,
+    cell: (row) => percent(row.b), spare: 1,
+  }, {
+    title: "Verdict", width: "116px", key: (row) => (row.significant ? 1 : 0),
+    cell: (row) => (
+      <span class={`chip ${row.significant ? (row.change > 0 ? "worse" : "better") : ""}`}>
+        {row.significant ? (row.change > 0 ? "more" : "less") : "may be chance"}
+      </span>
+    ),
+  }, {
+    title: "Procedure", width: "minmax(110px, 3fr)", key: (row) => row.procedure,
+    cell: (row) => <Name name={row.procedure} image={row.image} />,
+  }, {
+    title: "Image", width: "minmax(80px, 1fr)", key: (row) => row.image, spare: 1,
+    cell: (row) => <span class="cut">{row.image}</span>,
+  }];
+}
+
+const REASONS: Record<string, string> = {
+  not_same_work: "both sets ran for times of their own, so only shares compare",
+};
+
+function Verdict({ diff }: { diff: Diff }) {
+  const { totals } = diff;
+  const real = diff.rows.filter((row) => row.significant);
+  const more = real.filter((row) => row.change > 0).length;
+  return (
+    <div class="panel verdicts">
+      <p>
+        <strong>
+          {real.length === 0
+            ? "No procedure changed by more than chance."
+            : `${real.length} procedures changed: ${more} take more, ${real.length - more} less.`}
+        </strong>
+      </p>
+      <p>
+        {diff.names.a}: {amount(totals.a, totals.unit)}, {diff.names.b}:
+        {" "}{amount(totals.b, totals.unit)}.
+        {totals.ratio
+          ? ` Ratio ${totals.ratio.value.toFixed(3)} (${totals.ratio.low.toFixed(3)} to ${
+            totals.ratio.high.toFixed(3)}): ${words(totals.verdict)}.`
+          : ` No verdict on the whole: ${
+            REASONS[totals.why ?? ""] ?? words(totals.why ?? "not known")}.`}
+      </p>
+      {diff.rebuilt.length > 0 && <p class="hint">Rebuilt in between: {diff.rebuilt.join(", ")}.</p>}
+    </div>
+  );
+}
+
+function Choose() {
+  const from = useStateOfLink();
+  const { epochs } = useAbout();
+  const rows = epochs?.rows ?? [];
+  const [a, setA] = useState(from["a"] || (rows.length > 1 ? "@-1" : ""));
+  const [b, setB] = useState(from["b"] || "latest");
+  const options = rows.map((row) => {
+    const label = row.label ? ` ${row.label}` : "";
+    return [row.epoch, `${moment(row.started_unix_s)}${label} (${row.host})`] as const;
+  }).reverse();
+  const choice = (name: string, value: string, set: (value: string) => void) => (
+    <label>
+      {name}
+      <input
+        list="epochs" value={value} size={30}
+        placeholder="epoch, label:NAME or since:-1h,until:-30min"
+        onInput={(event) => set((event.currentTarget as HTMLInputElement).value)}
+      />
+    </label>
+  );
+  return (
+    <form
+      class="options"
+      onSubmit={(event) => {
+        event.preventDefault();
+        change({ a, b });
+      }}
+    >
+      {choice("Before", a, setA)}
+      {choice("After", b, setB)}
+      <datalist id="epochs">
+        <option value="latest">latest</option>
+        {options.map(([value, title]) => <option value={value}>{title}</option>)}
+      </datalist>
+      <button type="submit" class="primary">Compare</button>
+    </form>
+  );
+}
+
+export function Compare() {
+  const from = useStateOfLink();
+  const both = sets();
+  const asked = useDiff();
+  const filter = from["q"] ?? "";
+  const rows = useMemo(() => {
+    const is = matcher(filter);
+    const all = asked.data?.rows ?? [];
+    return is ? all.filter((row) => is(`${row.procedure} ${row.image}`)) : all;
+  }, [asked.data, filter]);
+  return (
+    <section aria-labelledby="view-title">
+      <h2 id="view-title">Compare</h2>
+      {config.live && <Choose />}
+      {!both && !config.live && (
+        <p class="hint">
+          This file has one selection. <code>dcpi html --diff BEFORE -o page.html</code> makes one
+          that compares, and <code>dcpi serve</code> compares any two.
+        </p>
+      )}
+      {both && (
+        <Wait asked={asked} what="comparison">
+          {(diff) => (
+            <>
+              <Verdict diff={diff} />
+              <div class="options">
+                <Search label="Filter" value={filter} onChange={(q) => change({ q }, true)} />
+                <span class="hint" role="status">{rows.length.toLocaleString("en")} rows</span>
+              </div>
+              <Table
+                label="Changes" rows={rows} columns={columns(diff)} tall={18}
+                sort={from["sort"] || "Change"} onSort={(sort) => change({ sort }, true)}
+                onOpen={(row) =>
+                  change({ v: "procedure", proc: row.procedure, image: row.image, addr: "" })}
+              />
+            </>
+          )}
+        </Wait>
+      )}
+      {both && <Command of={diffWords(both)} everything />}
+      <Problems of={asked.data?.problems ?? []} />
+    </section>
+  );
+}

@@ -1,0 +1,87 @@
+// Commands, processes and threads, by their call stacks.
+import { useMemo } from "preact/hooks";
+import { useEvent } from "../facts";
+import { amount, Event, Prof, ProfRow, total } from "../model";
+import { Command, matcher, Problems, Search, Segmented, ShareCell, Wait } from "../parts";
+import { useReport } from "../source";
+import { change, useStateOfLink } from "../state";
+import { Column, Table } from "../table";
+
+const SUBJECTS: [string, string][] = [
+  ["command", "Commands"], ["pid", "Processes"], ["thread", "Threads"],
+];
+
+function name(row: ProfRow): string {
+  return row.thread ?? row.command ?? "[unknown]";
+}
+
+function columns(event: Event, prof: Prof, of: string): Column<ProfRow>[] {
+  const share = (row: ProfRow) => row.share[event.name]?.value ?? 0;
+  const most = Math.max(...prof.rows.map((row) => row.share[event.name]?.high ?? 0), 0.01);
+  const all: Column<ProfRow>[] = [{
+    title: "Share %", width: "120px", number: true, key: share,
+    cell: (row) => <ShareCell share={row.share[event.name]} most={most} />,
+  }, {
+    title: event.unit === "ns" ? "Time" : "Count", width: "84px", number: true, key: share,
+    cell: (row) => amount(share(row) * total(event), event.unit),
+  }, {
+    title: "Stacks", width: "80px", number: true, spare: 1,
+    key: (row) => row.counts[event.name] ?? 0,
+    cell: (row) => (row.counts[event.name] ?? 0).toLocaleString("en"),
+  }];
+  if (of !== "command") {
+    all.push({
+      title: "Process", width: "84px", number: true, key: (row) => row.pid ?? 0,
+      cell: (row) => row.pid ?? "",
+    });
+  }
+  all.push({
+    title: of === "thread" ? "Thread" : "Command", width: "minmax(110px, 2fr)", key: name,
+    cell: (row) => <span class="cut name" title={name(row)}>{name(row)}</span>,
+  });
+  if (of === "thread") {
+    all.push({
+      title: "Command", width: "minmax(90px, 1fr)", spare: 1, key: (row) => row.command ?? "",
+      cell: (row) => <span class="cut">{row.command}</span>,
+    });
+  }
+  return all;
+}
+
+export function Threads() {
+  const from = useStateOfLink();
+  const { event } = useEvent();
+  const of = from["of"] && from["of"] !== "image" && from["of"] !== "procedure"
+    ? from["of"] : "command";
+  const words = event ? ["prof", `--by=${of}`, `--event=${event.name}`] : null;
+  const asked = useReport<Prof>(words);
+  const filter = from["q"] ?? "";
+  const rows = useMemo(() => {
+    const is = matcher(filter);
+    const all = asked.data?.rows ?? [];
+    return is ? all.filter((row) => is(`${name(row)} ${row.command} ${row.pid}`)) : all;
+  }, [asked.data, filter]);
+  return (
+    <section aria-labelledby="view-title">
+      <h2 id="view-title">Processes and threads</h2>
+      <div class="options">
+        <Segmented
+          label="Rows" value={of} options={SUBJECTS} onChange={(to) => change({ of: to, sort: "" })}
+        />
+        <Search label="Filter" value={filter} onChange={(q) => change({ q }, true)} />
+      </div>
+      <Wait asked={asked} what="processes and threads">
+        {(prof) => event && (
+          <Table
+            label="Processes and threads" rows={rows} columns={columns(event, prof, of)}
+            sort={from["sort"] || "Share %"} onSort={(sort) => change({ sort }, true)}
+            onOpen={(row) => change({ v: "flame", threads: "1", q: "", focus: name(row), zoom: "" })}
+          />
+        )}
+      </Wait>
+      <p class="hint">A row opens the flame graph of its threads. Shares are of call stacks.</p>
+      {words && <Command of={words} />}
+      <Problems of={asked.data?.problems ?? []} />
+    </section>
+  );
+}
