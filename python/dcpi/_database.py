@@ -58,10 +58,10 @@ class Database:
         lines: bool = False,
         n: int = 0,
         images: bool = False,
-        **selection: Unpack[Selection],
+        **options: Unpack[Selection],
     ) -> Table[rows.ProfRow]:
         """Samples of each procedure, source line (``lines``), image (``images``), or ``by``."""
-        words = self._words(selection, n=n, by=by, inclusive=inclusive, lines=lines, images=images)
+        words = self._words(options, n=n, by=by, inclusive=inclusive, lines=lines, images=images)
         raw = self._read("prof", words, image)
         return Table(rows.ProfRow, rows.prof_rows(raw), raw)
 
@@ -70,56 +70,47 @@ class Database:
         image: Optional[str] = None,
         procedure: Optional[str] = None,
         n: int = 8,
-        **selection: Unpack[Selection],
+        **options: Unpack[Selection],
     ) -> Table[rows.WhyRow]:
         """What takes the time and why, with evidence, gain and advice."""
         if procedure is not None and image is None:
             raise ValueError("why(procedure=...) needs the image, too")
-        raw = self._read("why", self._words(selection, n=n), image, procedure)
+        raw = self._read("why", self._words(options, n=n), image, procedure)
         return Table(rows.WhyRow, rows.why_rows(raw), raw)
 
     def callers(
-        self,
-        procedure: str,
-        image: Optional[str] = None,
-        n: int = 0,
-        **selection: Unpack[Selection],
+        self, procedure: str, image: Optional[str] = None, n: int = 0, **options: Unpack[Selection]
     ) -> Table[rows.CallRow]:
         """Callers of a procedure, each with its share of the procedure's inclusive time."""
-        return self._calls("callers", procedure, image, self._words(selection, n=n))
+        return self._calls("callers", procedure, image, self._words(options, n=n))
 
     def callees(
-        self,
-        procedure: str,
-        image: Optional[str] = None,
-        n: int = 0,
-        **selection: Unpack[Selection],
+        self, procedure: str, image: Optional[str] = None, n: int = 0, **options: Unpack[Selection]
     ) -> Table[rows.CallRow]:
         """Callees of a procedure, each with its share of the procedure's inclusive time."""
-        return self._calls("callees", procedure, image, self._words(selection, n=n))
+        return self._calls("callees", procedure, image, self._words(options, n=n))
 
     def tree(
         self,
         bottom_up: bool = False,
         min_percent: float = 1.0,
         depth: Optional[int] = None,
-        **selection: Unpack[Selection],
+        **options: Unpack[Selection],
     ) -> Table[rows.TreeRow]:
         """The tree of calls, each before the calls below it."""
         least = f"{min_percent:f}%"
-        words = self._words(selection, bottom_up=bottom_up, min=least, depth=depth)
+        words = self._words(options, bottom_up=bottom_up, min=least, depth=depth)
         raw = self._read("tree", words)
         return Table(rows.TreeRow, rows.call_rows(raw, rows.TreeRow), raw)
 
     def stacks(
-        self, image: Optional[str] = None, lines: bool = False, **selection: Unpack[Selection]
+        self, image: Optional[str] = None, lines: bool = False, **options: Unpack[Selection]
     ) -> Table[rows.StackRow]:
         """Every call stack with its samples: the lines of folded stacks, as rows."""
         # Folded lines name neither the event nor its period; the head of the same report does.
-        head = self._read("prof", self._words(selection, n=1), image)
-        selection["event"] = name = head["sorted_by"]
-        words = self._words(selection, to="folded", output="-", lines=lines)
-        self._check(image)
+        head = self._read("prof", self._words(options, n=1), image)
+        options["event"] = name = head["sorted_by"]
+        words = self._words(options, to="folded", output="-", lines=lines)
         out, _, _ = run([self.dcpi, "export", *words, *behind(image)])
         event = rows.event_named(head, name)
         table: List[rows.StackRow] = []
@@ -128,14 +119,10 @@ class Database:
         total = sum(int(count) for _, _, count in counted)
         for stack, _, count in counted:
             samples = int(count)
-            values = {
-                "event": name,
-                "stack": stack.split(";"),
-                "samples": samples,
-                "share": samples / total if total else None,
-                "seconds": rows.event_seconds(event, None, samples),
-            }
-            table.append(rows.row(rows.StackRow, **values))
+            share = samples / total if total else None
+            seconds = rows.event_seconds(event, share, samples)
+            values = {"event": name, "samples": samples, "share": share, "seconds": seconds}
+            table.append(rows.row(rows.StackRow, **values, stack=stack.split(";")))
         return Table(rows.StackRow, table, head)
 
     def timeline(
@@ -144,10 +131,10 @@ class Database:
         by: str = "procedure",
         slices: int = 48,
         n: int = 0,
-        **selection: Unpack[Selection],
+        **options: Unpack[Selection],
     ) -> Table[rows.TimelineRow]:
         """The time of each procedure, or of ``by``, in slices of time: a row per key and slice."""
-        raw = self._read("timeline", self._words(selection, n=n, by=by, slices=slices), image)
+        raw = self._read("timeline", self._words(options, n=n, by=by, slices=slices), image)
         return Table(rows.TimelineRow, rows.timeline_rows(raw), raw)
 
     def diff(
@@ -157,19 +144,19 @@ class Database:
         image: Optional[str] = None,
         images: bool = False,
         n: int = 0,
-        **selection: Unpack[Selection],
+        **options: Unpack[Selection],
     ) -> Table[rows.DiffRow]:
         """Changes from the set a to the set b: SETs of ``dcpi diff``, databases or their paths.
 
         ``raw["totals"]`` has the verdict on the sum.
         """
-        words = self._words(selection, n=n, images=images, image=image)
+        words = self._words(options, n=n, images=images, image=image)
         raw = self._read("diff", words, set_of(a), set_of(b))
         return Table(rows.DiffRow, rows.diff_rows(raw), raw)
 
-    def epochs(self, **selection: Unpack[Selection]) -> Table[rows.EpochRow]:
+    def epochs(self, **options: Unpack[Selection]) -> Table[rows.EpochRow]:
         """Epochs of the database, oldest first."""
-        raw = self._read("epochs", self._words(selection))
+        raw = self._read("epochs", self._words(options))
         return Table(rows.EpochRow, rows.epoch_rows(raw), raw)
 
     def _calls(
@@ -193,22 +180,13 @@ class Database:
         return words
 
     def _read(self, report: str, words: List[str], *names: Optional[str]) -> Json:
+        operands = behind(*names)
         if report == "why":
-            self._check(*names)
-            operands = [name for name in names if name is not None]
-        else:
-            operands = behind(*names)
+            # Behind "--" dcpi why has a command that it runs, so names stand before it.
+            operands = operands[1:]
+            if any(name.startswith("-") for name in operands):
+                raise DcpiError(f"{operands}: a name must not begin with '-'")
         return read_json([self.dcpi, report, "--format=json", *words, *operands], report)
-
-    @staticmethod
-    def _check(*names: Optional[str]) -> None:
-        """Refuses names that ``dcpi why`` would take for options.
-
-        Behind ``--``, where names are safe elsewhere, ``dcpi why`` has a command that it runs.
-        """
-        for name in names:
-            if name is not None and name.startswith("-"):
-                raise DcpiError(f"{name!r}: a name must not begin with '-'")
 
 
 def behind(*names: Optional[str]) -> List[str]:

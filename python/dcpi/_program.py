@@ -31,9 +31,8 @@ def program(dcpi: Optional[str]) -> str:
     return dcpi or os.environ.get("DCPI") or "dcpi"
 
 
-def missing(name: str, error: OSError) -> DcpiError:
+def missing(name: str, reason: str = "No such file or directory") -> DcpiError:
     """The error for a program that cannot be started, with how to name it."""
-    reason = error.strerror or str(error)
     return DcpiError(
         f"cannot run {name!r}: {reason}; "
         "name the program dcpi with the argument dcpi=PATH, $DCPI, or $PATH",
@@ -57,7 +56,7 @@ def run(command: Sequence[str]) -> Tuple[str, str, int]:
             list(command), stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
     except OSError as error:
-        raise missing(command[0], error) from None
+        raise missing(command[0], error.strerror or str(error)) from None
     out = done.stdout.decode("utf-8", "replace")
     err = done.stderr.decode("utf-8", "replace")
     if done.returncode not in (0, 1):
@@ -74,7 +73,7 @@ def read_json(command: Sequence[str], report: str) -> Json:
     out, err, code = run(command)
     try:
         raw = json.loads(out)
-    except ValueError:
+    except (ValueError, RecursionError):
         raw = None
     schema = raw.get("schema") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(schema, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
 import shutil
@@ -68,7 +67,7 @@ class Run(Database):
             raise ValueError("a recording records one block: call dcpi.record() for each")
         # The process that becomes dcpi cannot raise an error here: look for the program first.
         if shutil.which(self.dcpi) is None:
-            raise missing(self.dcpi, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
+            raise missing(self.dcpi)
         # Without --duration, with which dcpi does not say when the recording has begun.
         command = [self.dcpi, "record", f"--db={self.path}", f"--pid={os.getpid()}", "-n", "1"]
         self._started = subprocess.Popen(

@@ -25,19 +25,24 @@ class Measure(TypedDict):
     samples: Optional[int]
 
 
-class ProfRow(Measure):
-    """A procedure, image, source line, or what ``by`` names."""
+class Code(Measure):
+    """Columns of tables with a procedure in each row."""
 
     procedure: Optional[str]
     image: Optional[str]
     image_id: Optional[str]
-    path: Optional[str]
     address: Optional[str]
+    inlined: Optional[bool]
+
+
+class ProfRow(Code):
+    """A procedure, image, source line, or what ``by`` names."""
+
+    path: Optional[str]
     file: Optional[str]
     line: Optional[int]
     kind: Optional[str]
     language: Optional[str]
-    inlined: Optional[bool]
     command: Optional[str]
     thread: Optional[str]
     pid: Optional[int]
@@ -68,27 +73,17 @@ class WhyRow(Measure):
     advice: List[str]
 
 
-class CallRow(Measure):
+class CallRow(Code):
     """A caller or callee; ``stacks`` is the number of call stacks that tell of the row."""
 
-    procedure: str
-    image: Optional[str]
-    image_id: Optional[str]
-    address: Optional[str]
-    inlined: Optional[bool]
     stacks: int
 
 
-class TreeRow(Measure):
+class TreeRow(Code):
     """A call; ``parent`` is the index of the row of the call above, ``own`` the share itself."""
 
     depth: int
     parent: Optional[int]
-    procedure: str
-    image: Optional[str]
-    image_id: Optional[str]
-    address: Optional[str]
-    inlined: Optional[bool]
     own: Optional[float]
 
 
@@ -152,12 +147,7 @@ class EpochRow(TypedDict):
 def row(kind: Type[R], /, **values: Any) -> R:
     """A row with every column of its kind; a field that the JSON does not have is None."""
     # The key order of all rows is that of the class, so that rows of one table print alike.
-    return {name: values.get(name) for name in columns(kind)}  # type: ignore[return-value]
-
-
-def columns(kind: type) -> List[str]:
-    """The columns of a kind of row."""
-    return list(kind.__annotations__)
+    return {name: values.get(name) for name in kind.__annotations__}  # type: ignore[return-value]
 
 
 def interval(name: str, estimate: Optional[Json]) -> Dict[str, Any]:
@@ -192,16 +182,11 @@ def prof_rows(raw: Json) -> List[ProfRow]:
     event = event_named(raw, name)
     rows = []
     for one in raw["rows"]:
-        share = one["share"].get(name) or {}
-        samples = one["counts"].get(name)
-        values = {
-            **one,
-            **interval("share", share),
-            **interval("inclusive", (one.get("inclusive") or {}).get(name)),
-            "event": name,
-            "samples": samples,
-            "seconds": event_seconds(event, share.get("value"), samples),
-        }
+        share, samples = one["share"].get(name) or {}, one["counts"].get(name)
+        inclusive = (one.get("inclusive") or {}).get(name)
+        seconds = event_seconds(event, share.get("value"), samples)
+        own = {"event": name, "samples": samples, "seconds": seconds}
+        values = {**one, **interval("share", share), **interval("inclusive", inclusive), **own}
         rows.append(row(ProfRow, **values))
     return rows
 
@@ -235,13 +220,9 @@ def call_rows(raw: Json, kind: Type[R]) -> List[R]:
     is_time = event["unit"] == "ns"
     rows = []
     for one in raw["rows"]:
-        values = {
-            **one,
-            **interval("share", one["share"]),
-            "event": event["name"],
-            "seconds": one["time"] / 1e9 if is_time else None,
-        }
-        rows.append(row(kind, **values))
+        seconds = one["time"] / 1e9 if is_time else None
+        values = {**one, **interval("share", one["share"]), "seconds": seconds}
+        rows.append(row(kind, **{**values, "event": event["name"]}))
     return rows
 
 
@@ -260,15 +241,9 @@ def diff_rows(raw: Json) -> List[DiffRow]:
     rows = []
     for one in raw["rows"]:
         samples = one.get("samples") or [None, None]
-        values = {
-            **one,
-            "event": event,
-            "measure": raw["measure"],
-            "change_low": one.get("low"),
-            "change_high": one.get("high"),
-            "samples_a": samples[0],
-            "samples_b": samples[1],
-        }
+        values = {**one, "event": event, "measure": raw["measure"]}
+        values.update(change_low=one.get("low"), change_high=one.get("high"))
+        values.update(samples_a=samples[0], samples_b=samples[1])
         rows.append(row(DiffRow, **values))
     return rows
 

@@ -11,7 +11,6 @@ import importlib.util
 import io
 import json
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -25,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 
 import dcpi  # noqa: E402
-from dcpi import _rows  # noqa: E402
 
 WORDS = ROOT / "docs/example/db"
 CALLS = ROOT / "docs/example/calls"
@@ -157,6 +155,8 @@ class Reports(unittest.TestCase):
         with self.assertRaisesRegex(dcpi.DcpiError, "must not begin"):
             self.words.why("--", "touch")
         self.assertFalse(os.path.exists(marker))
+        with self.assertRaises(ValueError):
+            self.words.prof("a\0b")
 
 
 class Hostile(unittest.TestCase):
@@ -193,7 +193,7 @@ class Hostile(unittest.TestCase):
         self.assertEqual(str(table).splitlines()[-1], "a\\nb")
 
     def test_what_is_no_report_is_an_error(self) -> None:
-        for out in ("", "hello", "[1]", "{}", "null", '{"schema": 1}', "\x00" * 3):
+        for out in ("", "hello", "[1]", "{}", "null", '{"schema": 1}', "\x00" * 3, "[" * 100_000):
             with self.assertRaisesRegex(dcpi.DcpiError, "printed no JSON of dcpi"):
                 dcpi.open(WORDS, Fake(self, out).path).prof()
         with self.assertRaisesRegex(dcpi.DcpiError, "reads dcpi.prof 1; .* printed dcpi.why 1"):
@@ -331,6 +331,15 @@ class Notebook(unittest.TestCase):
                     self.assertEqual(cell["outputs"], [])
                     exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
         self.assertIn("look_up: 72% of the samples, 0.49 s", printed.getvalue())
+
+    def test_the_first_example_of_the_guide_runs(self) -> None:
+        page = (ROOT / "docs/src/python.md").read_text(encoding="utf-8")
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(ROOT)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(page.split("```python\n")[1].split("```")[0], {})
+        self.assertIn("look_up", printed.getvalue())
 
 
 if __name__ == "__main__":
