@@ -135,23 +135,22 @@ const GROUPS: [(&str, &str); 9] = [
     (
         "Why",
         "why (verdicts, what to try), whatcg (causes), topstalls, calc (blocks; list --why: \
-         instructions), flow (the same, drawn), lost (time beyond the ideal), explain (a word of \
-         a report)",
+         instructions), flow (the same, drawn), lost, explain (a word)",
     ),
     (
         "When and who",
         "timeline (over hours and days), trace (each call and switch), prof --by \
          command|thread|pid|label",
     ),
-    ("Compare", "diff (two builds, days), stats (many runs), time (which is faster)"),
+    ("Compare", "diff (two builds, days), stats (many runs), time (faster?)"),
     ("Database", "epochs, images, check, cat (as on disk), copy, merge, tar"),
     (
         "Experiments",
         "ideal (exact counts), count (totals), machine (caches and latencies), perturb (what \
          observing changes), truth (the error of estimates)",
     ),
-    ("Browser", "html (a page, one file), serve (the same, live); mcp (for agents)"),
-    ("Export", "export (pprof, Firefox ...), push (to a collector)"),
+    ("Browser", "html (a page, one file), serve (the same, live)"),
+    ("Export", "export (pprof, Firefox ...), mcp (agents), push (a collector)"),
 ];
 const HELP_COLUMNS: usize = 80;
 /// Columns before the commands of a group.
@@ -451,7 +450,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, why, whatcg, topstalls, flow, truth, ideal, count, trace, time, perturb, lost, machine, topcounts, stats, diff, timeline, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, why, whatcg, topstalls, explain, flow, truth, ideal, count, trace, time, perturb, lost, machine, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

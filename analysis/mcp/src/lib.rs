@@ -5,9 +5,9 @@
 //! client -> tool, arguments -> words of a dcpi command -> its text, bounded -> client
 //! ```
 //!
-//! Each call runs a `dcpi` command of its own, which only reads: what a command needs in memory ends
-//! with it, and the first line of an answer is the command that prints the same. Arguments are words
-//! of the command, never options or shell text.
+//! Each call runs a `dcpi` command of its own, which only reads: what a command needs in memory
+//! ends with it, and the first line of an answer is the command that prints the same. Arguments are
+//! words of the command, never options or shell text.
 #![forbid(unsafe_code)]
 
 mod call;

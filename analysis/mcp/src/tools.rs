@@ -89,7 +89,7 @@ pub(crate) const TOOLS: &[ToolOf] = &[
     },
     ToolOf {
         name: "prof",
-        text: "Where the time went: procedures (or images, lines, labels, commands ...) with shares",
+        text: "Where the time went: procedures (or images, lines, labels, commands ...), shares",
         command: &["prof"],
         takes: &[
             &[
@@ -326,8 +326,8 @@ mod tests {
             ("epochs", json!({}), "dcpi epochs --db=/db"),
             (
                 "prof",
-                json!({"image": "app", "inclusive": true, "rows": 5, "since": "14:03", "pid": null}),
-                "dcpi prof --db=/db --inclusive -n 5 --since=14:03 -- app",
+                json!({"image": "app", "inclusive": true, "rows": 5, "since": "14:3", "pid": null}),
+                "dcpi prof --db=/db --inclusive -n 5 --since=14:3 -- app",
             ),
             ("callers", json!({"procedure": "f"}), "dcpi callers --db=/db -- f"),
             ("why", json!({"image": "app"}), "dcpi why --db=/db app"),

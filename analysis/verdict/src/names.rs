@@ -227,8 +227,8 @@ pub fn of_runtime(image: &str, procedure: &str) -> Option<Mechanism> {
     interprets.then_some(Mechanism::Interpreter)
 }
 
-/// Whether a procedure executes instructions of a script, and is no helper of those that do, such as
-/// the search in a table.
+/// Whether a procedure executes instructions of a script, and is no helper of those that do, such
+/// as the search in a table.
 pub fn interprets(procedure: &str) -> bool {
     let begins = ["Perl_runops", "Perl_pp_"].iter().any(|begin| procedure.starts_with(begin));
     begins || INTERPRETS.contains(&procedure)

@@ -96,8 +96,8 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The entries of a word: by one of its names, else by the words that a verdict uses, else by a part
-/// of a name or of the text.
+/// The entries of a word: by one of its names, else by the words that a verdict uses, else by a
+/// part of a name or of the text.
 fn named<'a>(entries: &'a [Entry], asked: &str) -> Vec<&'a Entry> {
     let plain = |text: &str| text.replace(['_', '-'], " ").to_lowercase();
     let said = plain(asked);

@@ -161,7 +161,10 @@ impl Reports<'_> {
         };
         let prof: Value = serde_json::from_slice(&prof).map_err(AnalysisError::Json)?;
         self.try_to_make(&["epochs"]);
-        self.try_to_make(&WHY);
+        // It explains samples, which are kept of all threads together.
+        if !of_threads {
+            self.try_to_make(&WHY);
+        }
         let mut events: Vec<&str> = names(&prof);
         let running = events.iter().copied().find(|event| !is_wait(event));
         events.extend(WAITS.into_iter().filter(|wait| !names(&prof).contains(wait)));

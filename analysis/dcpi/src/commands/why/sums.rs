@@ -221,8 +221,8 @@ fn is_apart(mechanism: Mechanism, procedure: &str, samples: u64, whole: Whole) -
         && samples as f64 >= APART_MIN * whole.samples as f64
 }
 
-/// Share of all samples from which on a helper of an interpreter is judged by itself. Set by hand: a
-/// smaller one tears runtimes to pieces that nobody can change.
+/// Share of all samples from which on a helper of an interpreter is judged by itself. Set by hand:
+/// a smaller one tears runtimes to pieces that nobody can change.
 const APART_MIN: f64 = 0.25;
 
 /// The site with the most time.
