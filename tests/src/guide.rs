@@ -15,7 +15,7 @@
 use std::path::{Path, PathBuf};
 
 /// Languages of blocks that hold no commands.
-const LANGUAGES: [&str; 6] = ["text", "toml", "c", "rust", "ini", "console"];
+const LANGUAGES: [&str; 8] = ["text", "toml", "c", "rust", "ini", "console", "json", "python"];
 
 /// The test that runs a block.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,6 +25,7 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer, serve_server};
 
+use tokio::sync::Semaphore;
 use tools::{TOOLS, ToolOf};
 
 /// What the server reads.
@@ -45,9 +46,9 @@ pub struct Reads {
 pub fn serve(reads: Reads) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
-        let service = serve_server(Server(reads), rmcp::transport::stdio())
-            .await
-            .map_err(io::Error::other)?;
+        let server = Server { reads, places: Semaphore::new(COMMANDS_MAX) };
+        let service =
+            serve_server(server, rmcp::transport::stdio()).await.map_err(io::Error::other)?;
         service.waiting().await.map(drop).map_err(io::Error::other)
     });
     // A thread may still wait for standard input, which nobody closes.
@@ -55,7 +56,13 @@ pub fn serve(reads: Reads) -> io::Result<()> {
     served
 }
 
-struct Server(Reads);
+struct Server {
+    reads: Reads,
+    places: Semaphore,
+}
+
+/// Most commands that run at a time: each reads the database.
+const COMMANDS_MAX: usize = 2;
 
 /// What an agent must know before its first call.
 const INSTRUCTIONS: &str = "\
@@ -90,15 +97,18 @@ impl ServerHandler for Server {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(tool) = TOOLS.iter().find(|tool| tool.name == request.name && self.has(tool))
         else {
             return Err(ErrorData::invalid_params(format!("no tool {:?}", request.name), None));
         };
-        let words = tool.words(&request.arguments.unwrap_or_default(), &self.0);
+        let words = tool.words(&request.arguments.unwrap_or_default(), &self.reads);
         let said = match words {
-            Ok(words) => call::run(&words).await,
+            Ok(words) => tokio::select! {
+                said = self.run(&words) => said,
+                () = context.ct.cancelled() => Err("cancelled".to_owned()),
+            },
             Err(message) => Err(message),
         };
         // An error is the agent's to read: it says what to ask instead.
@@ -111,7 +121,13 @@ impl ServerHandler for Server {
 
 impl Server {
     fn has(&self, tool: &ToolOf) -> bool {
-        !tool.of_fleet || self.0.fleet.is_some()
+        !tool.of_fleet || self.reads.fleet.is_some()
+    }
+
+    /// Runs a command, as soon as few enough others run.
+    async fn run(&self, words: &[String]) -> Result<String, String> {
+        let _place = self.places.acquire().await.map_err(|error| error.to_string())?;
+        call::run(words).await
     }
 }
 

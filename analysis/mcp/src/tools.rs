@@ -28,6 +28,8 @@ struct Argument {
 enum Kind {
     /// A word that the command needs.
     Needed,
+    /// A set of samples of this database, which the command needs.
+    Set,
     /// A word that the command may have.
     Word,
     /// The value of an option.
@@ -144,8 +146,8 @@ pub(crate) const TOOLS: &[ToolOf] = &[
         command: &["diff"],
         takes: &[
             &[
-                argument("before", Kind::Needed, "the first set"),
-                argument("after", Kind::Needed, "the second set"),
+                argument("before", Kind::Set, "the first set"),
+                argument("after", Kind::Set, "the second set"),
                 argument("of_image", Kind::Of("--image"), "only this image"),
             ],
             ROWS,
@@ -198,7 +200,7 @@ impl ToolOf {
                 Kind::Flag(_) => json!({"type": "boolean"}),
                 Kind::Number(_, most) => json!({"type": "integer", "minimum": 1, "maximum": most}),
                 Kind::OneOf(_, values) => json!({"type": "string", "enum": values}),
-                Kind::Needed | Kind::Word | Kind::Of(_) => {
+                Kind::Needed | Kind::Set | Kind::Word | Kind::Of(_) => {
                     json!({"type": "string", "maxLength": WORD_MAX})
                 }
             };
@@ -207,7 +209,7 @@ impl ToolOf {
             }
             (argument.name.to_owned(), of)
         };
-        let needed = all().filter(|one| matches!(one.kind, Kind::Needed));
+        let needed = all().filter(|one| matches!(one.kind, Kind::Needed | Kind::Set));
         let schema = json!({
             "type": "object",
             "properties": all().map(property).collect::<Map<_, _>>(),
@@ -272,7 +274,10 @@ impl Argument {
     ) -> Result<(), String> {
         let Some(value) = value else {
             let missing = || format!("{} is missing: {}", self.name, self.text);
-            return if matches!(self.kind, Kind::Needed) { Err(missing()) } else { Ok(()) };
+            return match self.kind {
+                Kind::Needed | Kind::Set => Err(missing()),
+                _ => Ok(()),
+            };
         };
         let unfit = |what: &str| Err(format!("{} must be {what}", self.name));
         let word = || value.as_str().filter(|word| !word.is_empty() && word.len() <= WORD_MAX);
@@ -293,11 +298,14 @@ impl Argument {
                 Some(word) if values.contains(&word) => words.push(format!("{option}={word}")),
                 _ => return unfit(&format!("one of {}", values.join(", "))),
             },
-            Kind::Needed | Kind::Word | Kind::Of(_) => {
+            Kind::Needed | Kind::Set | Kind::Word | Kind::Of(_) => {
                 let Some(word) = word().filter(|word| !word.contains('\0')) else {
                     return unfit(&format!("text of 1 to {WORD_MAX} bytes"));
                 };
                 match self.kind {
+                    Kind::Set if !is_set(word) => {
+                        return unfit("label:NAME, an epoch's ID, or since:TIME,until:TIME");
+                    }
                     Kind::Of(option) => words.push(format!("{option}={word}")),
                     _ => plain.push(word.to_owned()),
                 }
@@ -305,6 +313,18 @@ impl Argument {
         }
         Ok(())
     }
+}
+
+/// Whether a SET of `dcpi diff` is of the database that is served: epochs, or keys of which none
+/// names another database.
+fn is_set(word: &str) -> bool {
+    const KEYS: [&str; 8] =
+        ["epoch", "epoch-label", "host", "label", "pid", "since", "unit", "until"];
+    let is_epoch = |end: &str| {
+        matches!(end, "" | "latest" | "all") || end.chars().all(|c| c.is_ascii_digit() || c == '-')
+    };
+    let has_own_key = |pair: &str| pair.split_once(':').is_some_and(|(key, _)| KEYS.contains(&key));
+    word.split("..").all(is_epoch) || word.split(',').all(has_own_key)
 }
 
 /// Longest value of an argument, in bytes: mangled names are this long.
@@ -331,6 +351,11 @@ mod tests {
             ),
             ("callers", json!({"procedure": "f"}), "dcpi callers --db=/db -- f"),
             ("why", json!({"image": "app"}), "dcpi why --db=/db app"),
+            (
+                "diff",
+                json!({"before": "-1", "after": "label:a,since:1"}),
+                "dcpi diff --db=/db -- -1 label:a,since:1",
+            ),
             ("explain", json!({"term": "-x"}), "dcpi explain -- -x"),
             (
                 "fleet_review",
@@ -353,6 +378,9 @@ mod tests {
             ("prof", json!({"image": 5}), "image must be text"),
             ("prof", json!({"since": "a\0b"}), "since must be text"),
             ("why", json!({"image": "--", "procedure": "sh"}), "\"--\" is no name"),
+            ("diff", json!({"before": "db:/x", "after": "latest"}), "before must be label:NAME"),
+            ("diff", json!({"before": "-1", "after": "/x@latest"}), "after must be label:NAME"),
+            ("diff", json!({"before": "-1", "after": "other"}), "after must be label:NAME"),
             ("why", json!({"image": "--try"}), "\"--try\" is no name"),
         ] {
             let error = words(tool, given).unwrap_err();

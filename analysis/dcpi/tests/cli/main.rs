@@ -16,6 +16,7 @@
 //! - mcp: tools for agents
 //! - push, push_store: a receiver of what is new in a database; the store of a fleet
 //! - replayed: reports on what recordings of real hosts become
+//! - python: the Python package
 //! - sets: what is compared, and with what
 //! - slices: slices of ten seconds, sets of stretches of time, clocks, files that are gone
 //! - stacks: call stacks: callers, trees, flame graphs
@@ -71,6 +72,8 @@ mod prof;
 mod push;
 #[cfg(test)]
 mod push_store;
+#[cfg(test)]
+mod python;
 #[cfg(test)]
 mod replayed;
 #[cfg(test)]

@@ -83,7 +83,12 @@ fn is_allowed(command: &str, word: &str) -> bool {
         let named = word.split_once('=').map(|(name, _)| name);
         return FLAGS.contains(&word) || named.is_some_and(|name| VALUES.contains(&name));
     }
-    command != "diff" || is_set(word)
+    match command {
+        // Behind `--`, where plain words are put, it would run a command.
+        "why" => false,
+        "diff" => is_set(word),
+        _ => true,
+    }
 }
 
 /// Whether a SET is of the database that is served: epochs, or keys of which none names a database.
@@ -131,6 +136,8 @@ mod tests {
             "why --latencies=/etc/passwd",
             "why --seconds=1",
             "why --",
+            "why touch /tmp/file",
+            "why image procedure",
             "prof --format=csv",
             "prof -o",
             "diff /other/db latest",

@@ -2,8 +2,9 @@
 //! It reads and changes nothing.
 //!
 //! `/` is the page, which has no data. `/report/NAME?a=WORD&a=WORD` is what
-//! `dcpi NAME WORD... --format json` prints, of this database. Requests over TCP need the key that
-//! is in the link, because every user of the host can reach a port of the loopback.
+//! `dcpi NAME WORD... --format json` prints, of this database. Requests need the key that is in the
+//! link: every user of the host can reach a port of the loopback, and every page of a browser may
+//! ask there, also where ssh leads that port to a Unix socket.
 
 mod allowed;
 mod http;
@@ -11,14 +12,16 @@ mod http;
 use std::fs;
 use std::io::{self, Read as _, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use clap::Args;
 use face::Page;
 use query::error::AnalysisError;
+use rustix::fs::Mode;
 
 use super::Outcome;
 use super::page::{self, Runner, Selection};
@@ -30,6 +33,9 @@ const CONNECTIONS_MAX: usize = 32;
 /// Most reports that are made at a time; more wait. Each reads the database, and may take some
 /// hundred MB.
 const REPORTS_MAX: usize = 2;
+
+/// Pause after a connection that could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// `dcpi serve`.
 #[derive(Debug, Args)]
@@ -46,8 +52,8 @@ pub struct Serve {
 const NOTES: &str = "\
 The page is that of dcpi html. It asks for each report when it is shown, and again when dcpid has \
 merged new samples; a range of its timeline, epochs and filters hold for all of it. The link that \
-is printed has a key, without which nothing is told. A Unix socket has no key: it belongs to its \
-user alone (mode 0600), and ssh -L 8317:PATH HOST brings it to another machine.
+is printed has a key, without which there is no report. A Unix socket belongs to its user alone \
+(mode 0600); ssh -L 8317:PATH HOST brings it to another machine.
 
 The server answers GET only, and only requests for the address that it listens on. It ends with \
 Ctrl-C.
@@ -96,8 +102,7 @@ pub(crate) fn run(
     // A database that cannot be read is said now, and not in the browser.
     page::json(runner, vec!["epochs".to_owned()], Vec::new(), &db)?;
     let failed = |error: io::Error| AnalysisError::Refused(format!("cannot listen: {error}"));
-    let is_port = matches!(args.listen, Listen::Port(_));
-    let key = if is_port { Some(random_key()?) } else { None };
+    let key = random_key()?;
     let site = |hosts: Vec<String>| Site {
         runner,
         selection: selection.words.clone(),
@@ -110,31 +115,35 @@ pub(crate) fn run(
         Listen::Port(address) => {
             let listener = TcpListener::bind(address).map_err(failed)?;
             let at = listener.local_addr().map_err(failed)?;
-            let link = key.as_deref().unwrap_or_default();
-            writeln!(out, "open http://{at}/#key={link}")?;
+            writeln!(out, "open http://{at}/#key={key}")?;
             out.flush()?;
             let hosts = vec![at.to_string(), format!("localhost:{}", at.port())];
             serve(&Arc::new(site(hosts)), || Ok(listener.accept()?.0))
         }
         Listen::Socket(path) => {
             let listener = bound(path).map_err(failed)?;
-            writeln!(out, "listening on {}", report::escape(&path.display().to_string()))?;
+            let path = path.display().to_string();
+            writeln!(out, "listening on {}: http://localhost/#key={key}", report::escape(&path))?;
             out.flush()?;
             serve(&Arc::new(site(Vec::new())), || Ok(listener.accept()?.0))
         }
     }
 }
 
-/// A socket at a path, for its user alone. One that nobody listens on any more is replaced.
+/// A socket at a path, for its user alone. One that nobody listens on any more is replaced; one of
+/// another kind, such as that of a log, is not.
 fn bound(path: &Path) -> io::Result<UnixListener> {
-    let is_left = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
-        && UnixStream::connect(path).is_err();
-    if is_left {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let answer = is_socket.then(|| UnixStream::connect(path));
+    let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if answer.is_some_and(|answer| answer.as_ref().is_err_and(is_refused)) {
         fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    // No other thread makes files yet.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    listener
 }
 
 /// 128 bits that nobody can guess.
@@ -151,9 +160,17 @@ fn serve<S: http::Stream>(
 ) -> Result<Outcome, AnalysisError> {
     let connections = Arc::new(Places::new(CONNECTIONS_MAX));
     loop {
-        // The error is of the connection, which its other end may have given up.
-        let Ok(stream) = accept() else { continue };
-        let Some(place) = Places::try_take(&connections) else { continue };
+        let Ok(mut stream) = accept() else {
+            // The other end gave up, or there are no descriptors left until connections end.
+            std::thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        let Some(place) = Places::try_take(&connections) else {
+            // It is a courtesy: who does not read it is closed all the same.
+            let _ =
+                stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
+            continue;
+        };
         let site = Arc::clone(site);
         let answer = move || {
             let _place = place;
@@ -169,16 +186,15 @@ struct Site {
     runner: Runner,
     selection: Vec<String>,
     db: PathBuf,
-    key: Option<String>,
-    /// Hosts that requests may be for; none: any.
+    key: String,
+    /// Hosts that requests may be for; none: any port of this machine, which ssh may have chosen.
     hosts: Vec<String>,
     at_work: Places,
 }
 
 impl Served for Site {
     fn answer(&self, request: &Request) -> Answer {
-        let is_known = |host: &String| self.hosts.iter().any(|known| known == host);
-        if !self.hosts.is_empty() && !request.host.as_ref().is_some_and(is_known) {
+        if !request.host.as_deref().is_some_and(|host| self.is_own(host)) {
             // A name that leads here is another site's, whose pages would read ours.
             return Answer::error(421, "this server answers only for its own address");
         }
@@ -199,8 +215,18 @@ impl Served for Site {
 }
 
 impl Site {
+    fn is_own(&self, host: &str) -> bool {
+        if !self.hosts.is_empty() {
+            return self.hosts.iter().any(|known| known == host);
+        }
+        let port = |rest: &str| rest.is_empty() || rest.starts_with(':');
+        ["localhost", "127.0.0.1", "[::1]"]
+            .iter()
+            .any(|name| host.strip_prefix(name).is_some_and(port))
+    }
+
     fn is_trusted(&self, request: &Request) -> bool {
-        let Some(key) = &self.key else { return true };
+        let key = &self.key;
         let given = request.key.as_deref().unwrap_or_default();
         // All bytes are compared, so that the time does not tell how many are right.
         let differ = key.bytes().zip(given.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
