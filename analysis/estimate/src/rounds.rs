@@ -14,7 +14,7 @@
 //! Short entries beside long ones have few samples: half of the entries may make 4 rounds while 99
 //! of 100 samples are in those of 400. So the interval of the mean reaches further down than up:
 //! to the mean that the fewest rounds would have if chance had withheld samples of them. Entries so
-//! short that all of them together have fewer than [`UNSEEN_SAMPLES`] are not seen.
+//! short that all of them together have fewer than `UNSEEN_SAMPLES` are not seen.
 
 use std::collections::HashMap;
 
