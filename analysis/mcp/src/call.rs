@@ -18,7 +18,7 @@ const COLUMNS: &str = "160";
 /// The text that a command prints, after the line of the command itself.
 ///
 /// # Errors
-/// What the command says why it could not, or that it took too long.
+/// The command's own error message, or that the command ran longer than `TIME_MAX`.
 pub(crate) async fn run(words: &[String]) -> Result<String, String> {
     let (program, rest) = words.split_first().ok_or("no command")?;
     let mut command = Command::new(program);

@@ -28,7 +28,7 @@ const GENERATED: &str = "Interpreter";
 /// Unit of the weights in [`model::Value::squares`].
 const SQUARES_UNIT: f64 = 1024.0;
 
-/// The rows whose intervals are to hold.
+/// The rows of the report, for which the variance of divided samples is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sure {
     /// Functions.
@@ -102,8 +102,8 @@ pub fn ran(loops: &Loops, innermost: Frame, caller: Frame) -> Option<(Target, La
     (file.is_name() && !loops.contains_key(&file)).then_some(((file, place), language))
 }
 
-/// The stacks of events whose samples were divided, as the samples are now: the innermost frame is
-/// the function that a loop ran. None where nothing was divided.
+/// The call stacks by event, without the interpreters' loops as innermost frames: a stack then ends
+/// in the script function that the loop ran, as its samples do. None where no samples were divided.
 pub fn without_loops(
     samples: &Samples,
     by_event: &ByEvent,

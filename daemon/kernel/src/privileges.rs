@@ -19,9 +19,9 @@ const LOOKING: CapabilitySet = CapabilitySet::SYS_PTRACE
 const ROOTS: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::FOWNER).union(CapabilitySet::CHOWN);
 
-/// Niceness of dcpid and its inspectors where they may have it (CAP_SYS_NICE; setpriority(2)): they
-/// take about a hundredth of a CPU, but records that wait for them behind dozens of busy threads
-/// are lost. Under systemd they have a share of their own instead: `dcpi.slice`.
+/// Niceness of dcpid and its inspectors (setpriority(2); needs CAP_SYS_NICE). They take about a
+/// hundredth of a CPU, but while they wait for one behind dozens of busy threads, the ring of
+/// mapping records overflows and samples lose their images. Under systemd they have a share of their own instead: `dcpi.slice`.
 const NICENESS: i32 = -10;
 
 /// Lets this thread, and all threads and processes that it starts, go before ordinary ones.

@@ -12,7 +12,7 @@ use verdict::Mechanism;
 /// The guide's page of terms. An entry is `**term, another name**: text`, up to the next entry or
 /// an empty line.
 const PAGE: &str = include_str!("../../../../docs/src/terms.md");
-/// Widest lines of text that are read with ease.
+/// Most columns of a line: longer lines are hard to read.
 const COLUMNS_MAX: usize = 100;
 
 /// `dcpi explain`.

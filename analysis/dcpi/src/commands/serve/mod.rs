@@ -281,7 +281,7 @@ impl Places {
         Self { free: Mutex::new(number), freed: Condvar::new() }
     }
 
-    /// Takes a place, as soon as one is free.
+    /// Waits until a place is free, and takes it.
     fn take(&self) -> Taken<'_> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {

@@ -113,8 +113,8 @@ impl Sums {
         })
     }
 
-    /// Findings of the kernel's work and of runtimes' work. `work` is what
-    /// call stacks say of the kernel.
+    /// Findings of the kernel's work and of runtimes' work. `work` is what call stacks say of the
+    /// kernel.
     pub(super) fn findings(
         &self,
         whole: Whole,
