@@ -21,7 +21,8 @@ const ROOTS: CapabilitySet =
 
 /// Niceness of dcpid and its inspectors (setpriority(2); needs CAP_SYS_NICE). They take about a
 /// hundredth of a CPU, but while they wait for one behind dozens of busy threads, the ring of
-/// mapping records overflows and samples lose their images. Under systemd they have a share of their own instead: `dcpi.slice`.
+/// mapping records overflows and samples lose their images. Under systemd they have a share of
+/// their own instead: `dcpi.slice`.
 const NICENESS: i32 = -10;
 
 /// Lets this thread, and all threads and processes that it starts, go before ordinary ones.
