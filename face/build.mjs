@@ -1,10 +1,10 @@
-// Bundles the page's script and style, and the licences of what the script contains. The result is
+// Bundles the pages' scripts and style, and the licences of what the script contains. The result is
 // committed, because builds of dcpi need no npm; `cargo xtask face` runs this.
 import { build } from "esbuild";
 import { readFileSync, writeFileSync } from "node:fs";
 
 await build({
-  entryPoints: { app: "app/index.tsx", style: "app/style.css" },
+  entryPoints: { app: "app/index.tsx", fleet: "app/fleet/index.tsx", style: "app/style.css" },
   outdir: "dist",
   bundle: true,
   minify: true,

@@ -151,7 +151,7 @@ enum {
 	USER_RESUMED = 4,
 };
 
-/* Rules of frames (walk.h), in words of 64 bits: the kind in the low 4 bits, the end of a walk in
+/* Rules of frames (rules.h), in words of 64 bits: the kind in the low 4 bits, the end of a walk in
  * 4, the distance of the canonical frame address (CFA) from its register in 20, signed; how far
  * below the CFA the return address and the caller's frame pointer are, in 10 each, where 0 is: in
  * the register still; and code_check() of the code. Distances are in words of 8 bytes. */
@@ -165,9 +165,18 @@ enum {
 	RULE_SIGNAL = 5, /* the kernel's frame of a signal is where the stack pointer points */
 	RULE_END = 6,	 /* there is no caller, or none that could be found */
 	RULE_OTHER = 7,	 /* the rule cannot be said in a word */
+	RULE_GOROUTINE = 8, /* the caller is on the stack of a goroutine (goroutine.h) */
 };
+/* In place of words below the CFA: the caller's frame pointer is not known; the same in a short
+ * rule; and the value of such a frame pointer, which no rule can use. */
+enum { FRAME_LOST = 1023, SHORT_FRAME_LOST = 63, LOST_FP = 1 };
+/* RULE_GOROUTINE has in place of the end how the goroutine is found, and in place of distances, as
+ * words: GOROUTINE_OF_THREAD: of g from the thread's pointer; of m.curg; and in 4, 4 and 2 bits of
+ * g.m, of g.sched.sp, and of the return address from there. GOROUTINE_IN_C: nothing; of g.stack.hi;
+ * and of the goroutine and the depth of its stack from the stack pointer, and as before. */
+enum { GOROUTINE_OF_THREAD = 0, GOROUTINE_IN_C = 1 };
 /* The end of a walk: 0, or 1 more than the place in End::ALL of binary/unwind. */
-enum { WALK_WITHOUT_RULE = 0, WALK_WHOLE = 1, WALK_TOO_DEEP = 7 };
+enum { WALK_WITHOUT_RULE = 0, WALK_WHOLE = 1, WALK_GENERATED = 4, WALK_TOO_DEEP = 7 };
 enum {
 	RULES_MAX = 32768,
 	WALK_FRAMES_MAX = 1024,
@@ -223,6 +232,9 @@ struct cached_rule {
 };
 enum { CACHED_RULES = 256 };
 
+/* Words of a bucket of Go's maps, without its link: bytes of hashes, keys, values. */
+enum { LABEL_WORDS = 1 + 4 * ATTRIBUTES_MAX };
+
 /* A CPU's walk: the registers in the frame that it has come to, and the frames up to that. */
 struct walk {
 	u64 pc;
@@ -240,15 +252,25 @@ struct walk {
 	struct cached_rule cache[CACHED_RULES];
 	u64 addresses[WALK_FRAMES_MAX];
 	struct frame_layout layout;
+	struct list_layout list;
+	u64 listed[2]; /* the last states whose lists were noted */
 	u32 noted;
-	u32 reserved;
+	u32 is_erlang; /* sp is that of a process of Erlang's */
+	struct erlang_layout erlang;
+	struct luajit_layout luajit;
+	u64 left_fp; /* the frame pointer in the frame that was left last */
+	u64 lua_base; /* these are rdx and rbx of the sample: LuaJIT's registers */
+	u64 lua_next;
+	u32 erlang_blocks; /* of words that may still be looked at */
+	u32 has_switched; /* to the stack of a goroutine */
 	u64 blocks[2 * RUNTIME_BLOCK_BYTES / 8];
 	struct runtime_frame runtime_frames[RUNTIME_FRAMES_MAX];
+	u64 labels[LABEL_WORDS]; /* of a goroutine, as Go has them */
 };
 
-/* A stack: registers, then the frames of CPython, then STACK_KERNEL_BYTES of return addresses in
- * the kernel if kernel_bytes is not 0, then user_frames addresses of user code, then
- * runtime_frames, then the copied bytes of the user stack. */
+/* A stack: registers, then the frames of CPython, then attributes, then STACK_KERNEL_BYTES of
+ * return addresses in the kernel if kernel_bytes is not 0, then user_frames addresses of user code,
+ * then runtime_frames, then the copied bytes of the user stack. */
 struct stack_record {
 	u32 bytes;
 	u32 kind;
@@ -267,7 +289,11 @@ struct stack_record {
 	u32 user_frames;
 	u32 user_end; /* of the walk */
 	u32 runtime_frames;
-	u32 has_frame_layout; /* the process has a struct frame_layout */
+	u32 has_frame_layout; /* the process has frames that a walk notes */
+	u32 attribute_kind; /* as attribute_layout's */
+	u32 attribute_bytes; /* a multiple of 8 */
+	u32 attributes_left_out;
+	u32 reserved;
 	struct shared_code code;
 	u64 registers[STACK_REGISTERS];
 };
@@ -374,12 +400,13 @@ ASSERT_OFFSET(change, generation_before, 36);
 ASSERT_SIZE(identity, 48);
 ASSERT_OFFSET(identity, part, 24);
 ASSERT_OFFSET(identity, device, 40);
-ASSERT_SIZE(stack_record, 424);
+ASSERT_SIZE(stack_record, 440);
 ASSERT_OFFSET(stack_record, command, 40);
 ASSERT_OFFSET(stack_record, begin, 72);
 ASSERT_OFFSET(stack_record, user_frames, 88);
-ASSERT_OFFSET(stack_record, code, 104);
-ASSERT_OFFSET(stack_record, registers, 152);
+ASSERT_OFFSET(stack_record, attribute_kind, 104);
+ASSERT_OFFSET(stack_record, code, 120);
+ASSERT_OFFSET(stack_record, registers, 168);
 ASSERT_SIZE(rule_key, 16);
 ASSERT_SIZE(shared_code, 48);
 ASSERT_SIZE(file_range, 24);
@@ -387,7 +414,7 @@ ASSERT_SIZE(file_ranges, 192);
 ASSERT_SIZE(wait_line, 64);
 ASSERT_OFFSET(wait_line, tid, 48);
 ASSERT_OFFSET(wait_line, owed, 60);
-ASSERT_SIZE(wait_sample, 1448);
+ASSERT_SIZE(wait_sample, 1464);
 ASSERT_SIZE(wait_pass, 16);
 ASSERT_SIZE(wait_payer, 8);
 ASSERT_SIZE(stack_ring, 128);

@@ -164,7 +164,7 @@ INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 static const struct file_ranges NO_RANGES;
 
 /* Adds a mapping of a file to those of the process by which walks find rules of the file's code
- * (walk.h), in the place of those that it replaces. These are the first FILE_RANGES_MAX of its
+ * (rules.h), in the place of those that it replaces. These are the first FILE_RANGES_MAX of its
  * files until the daemon chooses those whose rules it knows. */
 INLINE void add_range(u32 space, const struct file_range *added)
 {

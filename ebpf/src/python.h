@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Frames of interpreters (CPython, Ruby, PHP) at a sample. They lie in the heap and are gone when
- * the daemon looks: so the sampler copies of each frame its code object, its instruction and what
- * kind it is. Each frame has a link to the next one, or lies a constant distance before it. Names
- * come from the code objects, later. Processes without a runtime that is known pay for one look-up.
+ * Frames of interpreters (CPython, Ruby, PHP, Perl) at a sample. They lie in the heap and are gone
+ * when the daemon looks: so the sampler copies of each frame its code object, its instruction and
+ * what kind it is. Each frame has a link to the next one, or lies a constant distance before it.
+ * Names come from the code objects, later. Processes without a runtime that is known pay for one
+ * look-up.
  */
 #pragma once
 
@@ -78,22 +79,15 @@ OUT_OF_LINE u64 innermost_python(const struct python_layout *layout, u64 *end)
 	return frame;
 }
 
-/* Copies the frames of the current thread behind the record, and notes whether the process has
- * further ones on its stack (runtime_frames.h). */
-OUT_OF_LINE void copy_python(struct stack_record *record)
+#include "contexts.h"
+
+/* Copies the frames of the current thread behind the record. */
+OUT_OF_LINE void copy_python(struct stack_record *record, const struct python_layout *layout)
 {
-	const struct runtime_layout *layouts = bpf_map_lookup_elem(&RUNTIMES, &record->space);
-	const struct python_layout *layout;
 	struct python_frame *frames = (void *)(record + 1);
 	u64 frame, size, end = 0;
 	u32 number;
 
-	if (!layouts)
-		return;
-	record->has_frame_layout = layouts->frames.block_bytes != 0;
-	layout = &layouts->python;
-	if (!layout->block_bytes)
-		return;
 	frame = innermost_python(layout, &end);
 	for (number = 0; number < PYTHON_FRAMES_MAX; number++) {
 		struct python_frame *to = frames + number;
@@ -121,4 +115,40 @@ OUT_OF_LINE void copy_python(struct stack_record *record)
 		};
 	}
 	record->python_frames = number;
+}
+
+/* Most bytes of a record's frames of CPython. */
+enum { PYTHON_BYTES_MAX = PYTHON_FRAMES_MAX * sizeof(struct python_frame) };
+
+/* What follows them. */
+INLINE unsigned char *after_python(struct stack_record *record)
+{
+	u64 bytes = record->python_frames * (u64)sizeof(struct python_frame);
+
+	AT_MOST(bytes, PYTHON_BYTES_MAX);
+	return (unsigned char *)(record + 1) + bytes;
+}
+
+#include "attributes.h"
+
+/* Copies what the process's runtimes have for the current thread behind the record: frames of
+ * interpreters, and attributes. Notes whether the process has further frames on its stack
+ * (runtime_frames.h). */
+OUT_OF_LINE void copy_runtimes(struct stack_record *record)
+{
+	const struct runtime_layout *layouts = bpf_map_lookup_elem(&RUNTIMES, &record->space);
+	const struct python_layout *layout;
+
+	if (!layouts)
+		return;
+	record->has_frame_layout = layouts->frames.block_bytes || layouts->list.loop_bytes ||
+				   layouts->erlang.areas[0].len || layouts->luajit.vm_bytes;
+	layout = &layouts->python;
+	if (layouts->contexts.entry_bytes)
+		copy_contexts(bpf_get_smp_processor_id(),
+			      layouts->contexts.base ?: list_state(layout));
+	if (layout->block_bytes)
+		copy_python(record, layout);
+	if (layouts->attributes.kind)
+		copy_attributes(bpf_get_smp_processor_id());
 }

@@ -12,6 +12,13 @@
 #include "kernel.h"
 #include "maps.h"
 
+#if defined(ARCH_x86_64)
+/* rdx and rbx, in which LuaJIT's interpreter has its base and its next instruction. */
+enum { LUA_BASE_REGISTER = 12, LUA_NEXT_REGISTER = 5 };
+#else
+enum { LUA_BASE_REGISTER = 19, LUA_NEXT_REGISTER = 21 };
+#endif
+
 /* Words of a frame's two blocks. */
 enum { BLOCK_WORDS = RUNTIME_BLOCK_BYTES / 8, ALL_BLOCK_WORDS = 2 * BLOCK_WORDS };
 
@@ -61,9 +68,21 @@ INLINE void begin_notes(struct walk *walk, const struct stack_record *record)
 
 	walk->noted = 0;
 	walk->layout.block_bytes = 0;
+	walk->list.loop_bytes = 0;
+	walk->erlang.areas[0].len = 0;
+	walk->luajit.vm_bytes = 0;
 	if (!record->has_frame_layout)
 		return;
 	layouts = bpf_map_lookup_elem(&RUNTIMES, &record->space);
-	if (layouts)
-		walk->layout = layouts->frames;
+	if (!layouts)
+		return;
+	walk->layout = layouts->frames;
+	walk->list = layouts->list;
+	walk->erlang = layouts->erlang;
+	walk->luajit = layouts->luajit;
+	walk->lua_base = record->registers[LUA_BASE_REGISTER];
+	walk->lua_next = record->registers[LUA_NEXT_REGISTER];
+	walk->erlang_blocks = ERLANG_BLOCKS_MAX;
+	walk->is_erlang = 0;
+	walk->listed[0] = walk->listed[1] = 0;
 }

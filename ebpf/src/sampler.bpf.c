@@ -6,7 +6,7 @@
  *   count.c      counting a sample, and the 16 programs that do it; with
  *                place.h (key and address space), spill.h (what leaves the table),
  *                snapshot.h, ahead.h (registers and memory of user code), stack.h, walk.h,
- *                calls.h (call stacks)
+ *                rules.h, calls.h, erlang.h (call stacks)
  *   processes.c  exec and fork: which process runs which program
  *   mappings.c   new mappings: generations, and libraries that are counted once; both with
  *                changes.h (numbers of programs, messages to the daemon)

@@ -122,11 +122,10 @@ INLINE u32 copy_entry_registers(struct stack_record *record)
 
 /* Most bytes of a record without the user stack. */
 enum {
-	PYTHON_BYTES_MAX = PYTHON_FRAMES_MAX * sizeof(struct python_frame),
 	WALK_BYTES_MAX = WALK_FRAMES_MAX * 8,
 	RUNTIME_BYTES_MAX = RUNTIME_FRAMES_MAX * sizeof(struct runtime_frame),
-	RECORD_BYTES_MAX = sizeof(struct stack_record) + PYTHON_BYTES_MAX + STACK_KERNEL_BYTES +
-			   WALK_BYTES_MAX + RUNTIME_BYTES_MAX,
+	RECORD_BYTES_MAX = sizeof(struct stack_record) + PYTHON_BYTES_MAX + ATTRIBUTES_ROOM +
+			   STACK_KERNEL_BYTES + WALK_BYTES_MAX + RUNTIME_BYTES_MAX,
 };
 _Static_assert(STACK_RING_BYTES + STACK_COPY_BYTES + RECORD_BYTES_MAX <= STACK_DATA_BYTES,
 	       "the longest record fits behind the ring");
@@ -134,13 +133,11 @@ _Static_assert(STACK_RING_BYTES + STACK_COPY_BYTES + RECORD_BYTES_MAX <= STACK_D
 /* The part of a ring that is kept for ends of waits: a wait without end counts for nothing. */
 enum { ENDS_BYTES = 16 * sizeof(struct stack_record) };
 
-/* What follows a record's frames of CPython. */
-INLINE unsigned char *after_python(struct stack_record *record)
+/* What follows a record's attributes. */
+INLINE unsigned char *after_attributes(struct stack_record *record)
 {
-	u64 bytes = record->python_frames * (u64)sizeof(struct python_frame);
-
-	AT_MOST(bytes, PYTHON_BYTES_MAX);
-	return (unsigned char *)(record + 1) + bytes;
+	/* Without a branch, which would double all ways that follow for the verifier. */
+	return after_python(record) + (record->attribute_bytes & ATTRIBUTES_ROOM);
 }
 
 /* Bytes of a CPU's ring that are in use. */
@@ -181,6 +178,7 @@ INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_d
 	record->root_tid = bpf_get_current_pid_tgid();
 	record->user_frames = record->user_end = 0;
 	record->runtime_frames = record->has_frame_layout = 0;
+	record->attribute_kind = record->attribute_bytes = record->attributes_left_out = 0;
 	return record;
 }
 
@@ -196,8 +194,9 @@ INLINE int is_walkable(const struct stack_record *record)
 
 /* Writes the walk of the user stack to `to`, behind the rest of the record: addresses, and words of
  * frames. Returns its bytes.
- * Where it ends at a frame without rule that is beyond the half of a copy of `size` bytes, the copy
- * is to begin at that frame. Only the stack pointer and the frame pointer are known there. */
+ * Where it ends at a frame without rule that is beyond the half of a copy of `size` bytes, or on
+ * the stack of a goroutine, the copy is to begin at that frame. Only the stack pointer and the
+ * frame pointer are known there. */
 OUT_OF_LINE u32 put_walk(struct stack_record *record, unsigned char *to, u32 cpu, u32 size)
 {
 	u64 top = record->registers[SP_REGISTER];
@@ -223,7 +222,8 @@ OUT_OF_LINE u32 put_walk(struct stack_record *record, unsigned char *to, u32 cpu
 	record->code = walk->code;
 	if (walk->end != WALK_WITHOUT_RULE) {
 		record->user = USER_WALKED;
-	} else if (!walk->is_exact && walk->sp && walk->sp - top >= size / 2) {
+	} else if (!walk->is_exact && walk->sp &&
+		   (walk->has_switched || walk->sp - top >= size / 2)) {
 		record->user = USER_RESUMED;
 		record->registers[PC_REGISTER] = walk->pc;
 		record->registers[SP_REGISTER] = walk->sp;
@@ -249,8 +249,9 @@ INLINE int is_daemons(void)
  * has its registers and its kernel part, and ends the record. */
 OUT_OF_LINE void end_record(struct stack_ring *ring, struct stack_record *record, u32 cpu)
 {
-	unsigned char *after = after_python(record);
-	u32 total = sizeof(*record) + record->python_frames * sizeof(struct python_frame);
+	unsigned char *after = after_attributes(record);
+	u32 total = sizeof(*record) + record->python_frames * sizeof(struct python_frame) +
+		    record->attribute_bytes;
 	u32 size = is_daemons() ? 0 : copy_size(ring);
 	u64 walked = 0;
 
@@ -290,9 +291,9 @@ OUT_OF_LINE void take_stack(struct context *context, u32 cpu, u32 weight)
 	record->kind = STACK_SAMPLE;
 	record->weight = weight;
 	record->python_frames = 0;
-	copy_python(record);
+	copy_runtimes(record);
 	if ((s64)context->registers[PC_REGISTER] < 0) {
-		kernel_bytes = bpf_get_stack(context, after_python(record),
+		kernel_bytes = bpf_get_stack(context, after_attributes(record),
 					     STACK_KERNEL_FRAMES * 8, 0);
 		if (kernel_bytes < 0)
 			kernel_bytes = 0;

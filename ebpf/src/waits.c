@@ -153,8 +153,8 @@ OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 	record->kind = STACK_WAIT;
 	record->time_ns = now_ns;
 	record->weight = weight;
-	copy_python(record);
-	kernel_bytes = bpf_get_stack(context, after_python(record), STACK_KERNEL_FRAMES * 8, 0);
+	copy_runtimes(record);
+	kernel_bytes = bpf_get_stack(context, after_attributes(record), STACK_KERNEL_FRAMES * 8, 0);
 	record->kernel_bytes = kernel_bytes < 0 ? 0 : kernel_bytes;
 	record->user = copy_entry_registers(record);
 	end_record(ring, record, cpu);

@@ -61,7 +61,8 @@ export function diffWords([a, b]: [string, string]): string[] {
 export function useDiff(): Asked<Diff> {
   useStateOfLink();
   const both = sets();
-  return useReport<Diff>(both ? diffWords(both) : null, true);
+  // What the page is of is the default of both sets.
+  return useReport<Diff>(both ? diffWords(both) : null);
 }
 
 export interface About {

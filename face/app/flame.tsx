@@ -4,7 +4,8 @@ import { Call } from "./calls";
 import { isDark, Paint } from "./colours";
 import { amount, interval, percent } from "./model";
 
-const ROW = 20;
+/** Height of a box, in pixels. */
+const BOX = 20;
 const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", sans-serif';
 /** Narrower boxes than this, in pixels, are not drawn. */
 const NARROW = 0.4;
@@ -23,6 +24,8 @@ interface View {
   label: string;
   /** Whether it scrolls within less than the window, so that what follows it is seen. */
   low?: boolean;
+  /** Height of a box, in pixels. */
+  row?: number;
 }
 
 /** Levels of calls, each from left to right, to find the one under the pointer. */
@@ -76,6 +79,7 @@ interface Drawn extends View {
 
 function draw(canvas: HTMLCanvasElement, view: Drawn) {
   const { calls, width, height, zoomed } = view;
+  const ROW = view.row ?? BOX;
   const context = canvas.getContext("2d");
   const to = calls[zoomed] ?? calls[0];
   if (!context || !to || width === 0) return;
@@ -156,6 +160,7 @@ export function Flame(view: View) {
   const [chosen, choose] = useState(-1);
   const [hovered, hover] = useState(-1);
   const rows = useMemo(() => levels(calls), [calls]);
+  const ROW = view.row ?? BOX;
   const height = rows.length * ROW;
   useEffect(() => choose(-1), [calls]);
   useLayoutEffect(() => {

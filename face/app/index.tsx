@@ -1,12 +1,11 @@
-// The page: its head, its views, its keys, and what keeps it fresh.
-import { render } from "preact";
+// The page of a profile: its head, its views, and what keeps it fresh.
 import { useEffect, useState } from "preact/hooks";
-import { isDark } from "./colours";
-import { useAbout, useEvent } from "./facts";
+import { sets, useAbout, useEvent } from "./facts";
 import { Epochs, moment } from "./model";
-import { WAITS } from "./parts";
-import { config, renew, report } from "./source";
-import { change, linkTo, State, useStateOfLink } from "./state";
+import { Command, WAITS } from "./parts";
+import { config, FILTERS, isRested, renew, report } from "./source";
+import { show, Theme, View } from "./shell";
+import { change, State } from "./state";
 import { AboutView } from "./views/about";
 import { Compare } from "./views/compare";
 import { FlameView } from "./views/flames";
@@ -17,7 +16,7 @@ import { Threads } from "./views/threads";
 import { TimelineView } from "./views/timeline";
 import { Waits } from "./views/waits";
 
-const VIEWS: [string, string, () => preact.JSX.Element][] = [
+const VIEWS: View[] = [
   ["overview", "Overview", Overview],
   ["flame", "Flame graph", FlameView],
   ["procedures", "Procedures", Procedures],
@@ -33,6 +32,8 @@ const OF_VIEW = { q: "", sort: "", focus: "", zoom: "", of: "", by: "" };
 
 /** Time between two looks at the database, in milliseconds: dcpid merges less often. */
 const LOOK_MS = 5000;
+/** Age of the newest samples from which on nobody records: dcpid merges at least every 10 minutes. */
+const STALE_S = 900;
 
 /** Looks whether the database has new samples, and asks for everything again where it has. */
 function useFresh(): string {
@@ -47,10 +48,14 @@ function useFresh(): string {
       try {
         const epochs = (await report(["epochs"], "again")) as Epochs;
         const now = epochs.rows.map((row) => `${row.epoch}${row.updated_unix_s}`).join();
-        if (last && now !== last) renew();
-        last = now;
+        if (!last || now === last) last = now;
+        else if (isRested()) {
+          last = now;
+          renew();
+        }
         const updated = Math.max(...epochs.rows.map((row) => row.updated_unix_s));
-        say(`live · samples until ${moment(updated, false)}`);
+        const isOld = Date.now() / 1000 - updated > STALE_S;
+        say(isOld ? `no samples since ${moment(updated)}` : `live · samples until ${moment(updated, false)}`);
       } catch (error) {
         say(`no answer: ${(error as Error).message}`);
       } finally {
@@ -64,43 +69,8 @@ function useFresh(): string {
   return says;
 }
 
-/** Drawings have the colours of the theme: they are drawn anew. */
-function drawAnew() {
-  dispatchEvent(new Event("hashchange"));
-}
-
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAnew);
-
-function turnTheme() {
-  document.documentElement.dataset["theme"] = isDark() ? "light" : "dark";
-  drawAnew();
-}
-
-function isTyping(event: KeyboardEvent): boolean {
-  const target = event.target as HTMLElement;
-  return /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
-}
-
-function useKeys() {
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event)) return;
-      const view = VIEWS[Number(event.key) - 1];
-      if (view) change({ ...OF_VIEW, v: view[0] });
-      else if (event.key === "/") document.querySelector<HTMLElement>("input[type=search]")?.focus();
-      else if (event.key === "t") turnTheme();
-      else if (event.key === "?") change({ ...OF_VIEW, v: "about" });
-      else if (event.key === "Escape") change({ zoom: "" });
-      else return;
-      event.preventDefault();
-    };
-    addEventListener("keydown", onKey);
-    return () => removeEventListener("keydown", onKey);
-  }, []);
-}
-
 function Filters({ from }: { from: State }) {
-  const names = ["epoch", "since", "until", "host", "label"].filter((name) => from[name]);
+  const names = FILTERS.filter((name) => from[name]);
   if (!config.live || names.length === 0) return null;
   return (
     <p class="chips" aria-label="Filters">
@@ -136,6 +106,21 @@ function EpochChoice({ from, epochs }: { from: State; epochs: Epochs | undefined
   );
 }
 
+/** The command that makes a file of what is shown, for people without access to the host. */
+function Share() {
+  const both = sets();
+  const diff = both ? both.map((set) => `--diff=${set}`) : [];
+  return (
+    <details class="share-file">
+      <summary>Share</summary>
+      <div class="panel">
+        <p>This makes one file of this selection{both && " and comparison"}, to keep and to send:</p>
+        <Command of={["html", "-o", "report.html", ...diff]} />
+      </div>
+    </details>
+  );
+}
+
 function Head({ from, says }: { from: State; says: string }) {
   const about = useAbout();
   const { event, events } = useEvent();
@@ -144,13 +129,13 @@ function Head({ from, says }: { from: State; says: string }) {
   }, [about.title]);
   const choices = events.filter((one) => !WAITS.includes(one.name));
   return (
-    <header>
+    <>
       <div class="head-text">
         <h1 class="cut" title={about.title}>{about.title}</h1>
         <p class="facts">{about.facts.map((fact) => <span>{fact}</span>)}</p>
       </div>
       <div class="tools">
-        {says && <span class="live" role="status">{says}</span>}
+        {says && <span class={says.startsWith("live") ? "live" : "hint"} role="status">{says}</span>}
         <EpochChoice from={from} epochs={about.epochs} />
         {choices.length > 1 && (
           <label>
@@ -164,41 +149,21 @@ function Head({ from, says }: { from: State; says: string }) {
             </select>
           </label>
         )}
-        <button type="button" onClick={turnTheme} title="Dark or light (t)">◐ Theme</button>
+        {config.live && <Share />}
+        <Theme />
       </div>
-    </header>
-  );
-}
-
-function App() {
-  const from = useStateOfLink();
-  const says = useFresh();
-  useKeys();
-  const name = from["v"] || "overview";
-  const View = name === "procedure"
-    ? Procedure : (VIEWS.find(([view]) => view === name)?.[2] ?? Overview);
-  const current = name === "procedure" ? "procedures" : name;
-  return (
-    <>
-      <Head from={from} says={says} />
-      <nav aria-label="Views">
-        {VIEWS.map(([view, title]) => (
-          <a
-            href={linkTo({ ...OF_VIEW, proc: "", image: "", addr: "", v: view })}
-            aria-current={view === current ? "page" : undefined}
-          >
-            {title}
-          </a>
-        ))}
-      </nav>
-      <Filters from={from} />
-      <main tabIndex={-1}><View key={name} /></main>
     </>
   );
 }
 
-const place = document.getElementById("app");
-if (place) {
-  place.textContent = "";
-  render(<App />, place);
+function HeadAndFreshness({ from }: { from: State }) {
+  return <Head from={from} says={useFresh()} />;
 }
+
+show({
+  views: VIEWS,
+  ofView: { ...OF_VIEW, proc: "", image: "", addr: "" },
+  head: (from) => <HeadAndFreshness from={from} />,
+  filters: (from) => <Filters from={from} />,
+  inner: { procedure: ["procedures", Procedure] },
+});

@@ -43,6 +43,8 @@ export interface ProfRow {
   command?: string | null;
   pid?: number | null;
   thread?: string | null;
+  unit?: string | null;
+  label?: string | null;
   counts: Record<string, number>;
   share: Record<string, Share>;
   inclusive?: Record<string, Share>;
@@ -183,6 +185,7 @@ export interface DiffRow {
   change: number;
   low: number;
   high: number;
+  relative: number | null;
   samples: number[];
   p_corrected: number;
   significant: boolean;
@@ -191,6 +194,8 @@ export interface DiffRow {
 export interface Diff extends Head {
   names: { a: string; b: string };
   measure: string;
+  /** What a sample stands for, in the unit of the totals. */
+  sample: number;
   totals: {
     unit: string;
     a: number;
@@ -223,11 +228,13 @@ export function count(value: number): string {
 /** An amount of an event: time where it counts nanoseconds, else a number with its unit. */
 export function amount(value: number, unit: string): string {
   if (unit !== "ns") {
-    const steps: [number, string][] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]];
-    const step = steps.find(([size]) => value >= size);
+    const steps: [number, string][] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+    // Four digits are as short as a number with a unit.
+    const step = value >= 1e4 && steps.find(([size]) => value >= size);
     const number = step ? `${(value / step[0]).toPrecision(3)} ${step[1]}` : count(value);
     return unit === "count" ? number : `${number} ${unit}`;
   }
+  if (value === 0) return "0 s";
   if (value >= 6e12) return `${(value / 3.6e12).toFixed(1)} h`;
   if (value >= 6e11) return `${(value / 6e10).toFixed(0)} min`;
   if (value >= 1e9) return `${(value / 1e9).toPrecision(3)} s`;
@@ -254,6 +261,30 @@ export function moment(unix_s: number, withDay = true): string {
   if (!withDay) return time;
   const month = date.toLocaleString("en", { month: "short" });
   return `${date.getDate()} ${month} ${date.getFullYear()} ${time}`;
+}
+
+/** First digits of an image's id: they tell builds apart. */
+export function briefId(id: string): string {
+  const first = id.split("-")[0] ?? "";
+  return /^[0-9a-f]{8,}$/.test(first) ? first.slice(0, 8) : id;
+}
+
+/** Builds of programs of which rows have several, the images of one name together. */
+export function buildsOf(rows: ProfRow[]): { name: string; id: string }[] {
+  const ids = new Map<string, Set<string>>();
+  for (const row of rows) {
+    if (row.kind !== "file" || !row.image || !row.image_id) continue;
+    const of = ids.get(row.image) ?? new Set<string>();
+    ids.set(row.image, of.add(row.image_id));
+  }
+  return [...ids].filter(([, of]) => of.size > 1)
+    .flatMap(([name, of]) => [...of].map((id) => ({ name, id: briefId(id) })));
+}
+
+/** The name of a row's image, with its build where rows have several of that name. */
+export function imageOf(row: ProfRow, builds: Set<string>): string {
+  const name = row.image ?? "";
+  return builds.has(name) && row.image_id ? `${name} (${briefId(row.image_id)})` : name;
 }
 
 export function words(name: string): string {

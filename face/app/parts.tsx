@@ -38,7 +38,10 @@ async function copied(text: string): Promise<boolean> {
 
 /** The line that prints what a view shows, to copy. */
 export function Command({ of, everything }: { of: string[]; everything?: boolean }) {
-  const line = commandLine(of, everything);
+  return <CommandLine line={commandLine(of, everything)} />;
+}
+
+export function CommandLine({ line }: { line: string }) {
   const [says, say] = useState("");
   const copy = async (event: MouseEvent) => {
     const code = (event.currentTarget as HTMLElement).previousElementSibling;

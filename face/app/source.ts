@@ -25,6 +25,32 @@ const known = new Map<string, Promise<unknown>>();
 let generation = 0;
 const watchers = new Set<() => void>();
 
+/** Reports that were asked for and have not come. */
+let coming = 0;
+/** When the first of them was asked for, and when the last one came, in milliseconds. */
+let begun = 0;
+let ended = 0;
+
+/** Rests of this many times as long as the reports took keep the server's work small. */
+const REST = 4;
+
+/**
+ * Whether everything may be asked for again: a report that has not come would be for nothing, and
+ * on a busy host none would ever come.
+ */
+export function isRested(): boolean {
+  return coming === 0 && Date.now() - ended >= REST * (ended - begun);
+}
+
+function counted(answer: Promise<unknown>): Promise<unknown> {
+  if (coming === 0) begun = Date.now();
+  coming += 1;
+  return answer.finally(() => {
+    coming -= 1;
+    ended = Date.now();
+  });
+}
+
 /** Everything is asked for again: the database has changed. */
 export function renew() {
   generation += 1;
@@ -32,11 +58,14 @@ export function renew() {
   for (const watcher of watchers) watcher();
 }
 
+/** The link's filters of the database that a server answers for. */
+export const FILTERS = ["epoch", "since", "until", "host", "label", "unit"];
+
 /** The options that the link's filters add to each command. */
 export function selection(from: State = state()): string[] {
   if (!config.live) return config.selection;
   const words: string[] = [...config.selection];
-  for (const name of ["epoch", "since", "until", "host", "label"]) {
+  for (const name of FILTERS) {
     const value = from[name];
     if (value) words.push(`--${name}=${value}`);
   }
@@ -57,7 +86,8 @@ async function fetched(words: string[]): Promise<unknown> {
   const headers = { Authorization: `Bearer ${key}` };
   const answer = await fetch(`/report/${name}?${query}`, { headers, cache: "no-store" });
   const body = await answer.json();
-  if (!answer.ok) throw new Error(body.error ?? `the server answers ${answer.status}`);
+  if (body.error) throw new Error(body.error);
+  if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
   return body;
 }
 
@@ -70,7 +100,8 @@ export function report(of: string[], everything: boolean | "again" = false): Pro
   const key = words.join("\0");
   let promise = known.get(key);
   if (!promise || everything === "again") {
-    promise = config.live ? fetched(words) : embedded(words);
+    if (!config.live) promise = embedded(words);
+    else promise = everything === "again" ? fetched(words) : counted(fetched(words));
     known.set(key, promise);
     promise.catch(() => config.live && known.delete(key));
   }

@@ -115,7 +115,7 @@ export function Table<Row>(props: Props<Row>) {
       <div role="rowgroup" class="titles" style={{ gridTemplateColumns: template }}>
         <div role="row" class="contents">
           {columns.map((column) => {
-            const is = sort.replace(/^-/, "") === column.title;
+            const is = column.title !== "" && sort.replace(/^-/, "") === column.title;
             const order = !is ? "none" : sort.startsWith("-") ? "ascending" : "descending";
             return (
               <div role="columnheader" class={column.number ? "number" : ""} aria-sort={order}>

@@ -1,5 +1,5 @@
-//! The page of `dcpi html` and `dcpi serve`: script and style as committed, so that builds need no
-//! npm, and the HTML around them.
+//! The pages of `dcpi html`, `dcpi serve` and of a fleet's review, of the same parts: scripts and
+//! style as committed, so that builds need no npm, and the HTML around them.
 //!
 //! Sources: `app/`, in TypeScript. `cargo xtask face` builds `dist/` from them with npm;
 //! `cargo xtask face --check` fails when the committed files do not come from the sources.
@@ -13,7 +13,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-const SCRIPT: &str = include_str!("../dist/app.js");
+const PROFILE: &str = include_str!("../dist/app.js");
+const FLEET: &str = include_str!("../dist/fleet.js");
 const STYLE: &str = include_str!("../dist/style.css");
 const LICENCES: &str = include_str!("../dist/licences.txt");
 
@@ -26,9 +27,20 @@ pub struct Report {
     pub json: Vec<u8>,
 }
 
+/// What a page is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Profiles of a database.
+    Profile,
+    /// The review of a fleet's week, its only report.
+    Fleet,
+}
+
 /// What a page shows.
 #[derive(Debug)]
 pub struct Page {
+    /// What it is of.
+    pub subject: Subject,
     /// The document's title until the script has a better one.
     pub title: String,
     /// Whether a server answers the script's questions. Else all reports are in the page.
@@ -79,6 +91,10 @@ pub fn write(page: &Page, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
         reports: page.reports.iter().map(|report| report.words.as_slice()).collect(),
     };
     let config = serde_json::to_vec(&config).map_err(io::Error::from)?;
+    let script = match page.subject {
+        Subject::Profile => PROFILE,
+        Subject::Fleet => FLEET,
+    };
     let title = draw::escaped(&page.title);
     let licences = draw::escaped(LICENCES);
     let policy = policy(nonce, page.is_live);
@@ -100,7 +116,7 @@ pub fn write(page: &Page, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(&compact(&report.json))?;
         writeln!(out, "</script>")?;
     }
-    write!(out, "<script nonce=\"{nonce}\">{SCRIPT}</script>\n</body>\n</html>\n")
+    write!(out, "<script nonce=\"{nonce}\">{script}</script>\n</body>\n</html>\n")
 }
 
 /// JSON without the space between its tokens, and without characters that could end the
@@ -133,6 +149,7 @@ mod tests {
     fn written(title: &str, json: &str) -> String {
         let report = Report { words: vec!["prof".to_owned()], json: json.as_bytes().to_vec() };
         let page = Page {
+            subject: Subject::Profile,
             title: title.to_owned(),
             is_live: false,
             db: "/db</script>".to_owned(),
@@ -158,12 +175,12 @@ mod tests {
     #[test]
     fn the_page_is_its_own_and_asks_nobody() {
         let forbidden = ["//cdn", "@import", "url(", "eval(", "onclick=", "</script", "</style"];
-        for (part, text) in [("script", SCRIPT), ("style", STYLE)] {
+        for (part, text) in [("script", PROFILE), ("fleet's", FLEET), ("style", STYLE)] {
             for word in forbidden {
                 assert!(!text.contains(word), "{word} in the {part}");
             }
         }
-        let size = SCRIPT.len() + STYLE.len() + LICENCES.len();
+        let size = PROFILE.len().max(FLEET.len()) + STYLE.len() + LICENCES.len();
         assert!(size < 1 << 20, "a page without data has at most 1 MB: {size}");
     }
 }

@@ -1,7 +1,9 @@
-// Looks at pages as people see them: `node test/page.mjs PAGE... [--shots DIR]`, where a PAGE is a
-// file of `dcpi html`, or the link that `dcpi serve` prints. Every view at three widths, light and
-// dark: no error on the console, nothing wider than the window, nothing that axe finds, and the
-// times until the first picture, a view and a filtered table. Needs `npm ci` and Chromium.
+// Looks at pages as people see them: `node test/page.mjs PAGE... [--shots DIR] [--untimed]`, where a
+// PAGE is a file of `dcpi html` or of `dcpi-fleet review --format html`, or the link that
+// `dcpi serve` prints. Every view at five widths,
+// light and dark: no error on the console, nothing wider than the window, nothing that axe finds,
+// keys that move in the flame graph; and the times until the first picture, a view and a filtered
+// table, which are limited without `--untimed`. Needs `npm ci` and Chromium.
 import puppeteer from "puppeteer-core";
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -10,8 +12,10 @@ import { resolve } from "node:path";
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const VIEWS = [
   "overview", "flame", "flame&colour=kind", "flame&invert=1&colour=cause", "procedures",
-  "procedures&by=image", "procedure", "timeline", "threads", "waits", "compare", "about",
+  "procedures&by=image", "procedure", "timeline", "threads", "threads&of=unit", "waits",
+  "compare", "about",
 ];
+const OF_FLEET = ["summary", "changes", "procedures", "map", "fleet", "hosts"];
 const SIZES = [[380, 800], [400, 800], [1280, 800], [2000, 1100], [2500, 1200]];
 /** Longest times in milliseconds: first picture, another view, a filtered table. */
 const LIMITS = { first: 300, view: 200, filter: 100 };
@@ -19,6 +23,8 @@ const LIMITS = { first: 300, view: 200, filter: 100 };
 const words = process.argv.slice(2);
 const at = words.indexOf("--shots");
 const [, shots] = at < 0 ? [] : words.splice(at, 2);
+const untimed = words.indexOf("--untimed");
+if (untimed >= 0) words.splice(untimed, 1);
 let problems = 0;
 const told = new Set();
 
@@ -73,10 +79,24 @@ async function look(page, name, state) {
   }
 }
 
+/** Keys that go down in the flame graph have the frame told that they come to. */
+async function keys(page, state) {
+  await page.evaluate((to) => (location.hash = to), state);
+  await settled(page);
+  const canvas = await page.$("canvas");
+  if (!canvas) return;
+  await canvas.focus();
+  const told = () => document.querySelector(".told")?.textContent ?? "";
+  const before = await page.evaluate(told);
+  for (const key of ["ArrowDown", "ArrowDown"]) await page.keyboard.press(key);
+  await settled(page);
+  if ((await page.evaluate(told)) === before) problem("keys move nothing in the flame graph");
+}
+
 async function timed(page, name, limit, act) {
   const ms = await act();
   console.log(`${name}: ${ms.toFixed(0)} ms`);
-  if (ms > limit) problem(`${name} took ${ms.toFixed(0)} ms, more than ${limit}`);
+  if (ms > limit && untimed < 0) problem(`${name} took ${ms.toFixed(0)} ms, more than ${limit}`);
 }
 
 /** The time from a change of the link to the next picture. */
@@ -109,14 +129,17 @@ for (const word of words) {
   const paint = () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0;
   if (isFile) await timed(page, `${word}: first picture`, LIMITS.first, () => page.evaluate(paint));
   const link = (state) => [key, state].filter(Boolean).join("&");
-  const hottest = await procedure(page);
-  for (const view of VIEWS) {
+  const isFleet = await page.evaluate(() => !!document.querySelector('nav a[href*="v=summary"]'));
+  const hottest = isFleet ? "" : await procedure(page);
+  for (const view of isFleet ? OF_FLEET : VIEWS) {
     const state = view === "procedure" ? hottest : link(`v=${view}`);
     await look(page, view, state);
   }
   await page.setViewport({ width: 1280, height: 800 });
-  for (const view of ["procedures", "flame", "timeline", "threads", "overview"]) {
-    await changed(page, link("v=about"));
+  await keys(page, link(isFleet ? "v=map" : "v=flame"));
+  const others = ["procedures", "flame", "timeline", "threads", "overview"];
+  for (const view of isFleet ? OF_FLEET.slice(0, 5) : others) {
+    await changed(page, link(isFleet ? "v=hosts" : "v=about"));
     const act = () => changed(page, link(`v=${view}`));
     if (isFile) await timed(page, `${word}: ${view}`, LIMITS.view, act);
   }

@@ -35,6 +35,11 @@ pub struct ImageRecord {
 }
 
 impl ImageRecord {
+    /// The path, or the name of what has none.
+    pub fn path_or_name(&self) -> &str {
+        if self.path.is_empty() { &self.name } else { &self.path }
+    }
+
     /// A path as text, without loss: bytes that are not UTF-8 and control characters become `\xNN`,
     /// a backslash becomes two.
     pub fn escape_path(path: &Path) -> String {

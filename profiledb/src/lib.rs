@@ -127,7 +127,9 @@ pub use naming::{ProfileKey, event_name, is_event_name, split_events};
 pub use outgoing::Outgoing;
 pub use reader::{Database, Epoch};
 pub use retention::{EpochSize, Retention};
-pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit, without_tag};
+pub use scope::{
+    Container, PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit, without_tag,
+};
 pub use sent::Sent;
 pub use slices::{Covered, Stretch};
 pub use stacks::StacksKey;

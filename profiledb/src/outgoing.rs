@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use image::{ImageId, ImageKind};
-use model::{Stacks, Thread};
+use model::{Attributes, Stacks, Thread};
 
 use crate::images::ImageRecord;
 use crate::scope::Scope;
@@ -19,7 +19,7 @@ pub struct Outgoing {
     pub units: bool,
     /// Numbers of processes and threads.
     pub pids: bool,
-    /// Names of threads; commands leave with call stacks.
+    /// Names and attributes of threads; commands leave with call stacks.
     pub threads: bool,
     /// Paths in home directories, of programs and of source files.
     pub homes: bool,
@@ -73,6 +73,11 @@ impl Outgoing {
             pid: number(thread.pid),
             name: if self.threads { thread.name.clone() } else { String::new() },
             tid: number(thread.tid),
+            attributes: if self.threads {
+                thread.attributes.clone()
+            } else {
+                Attributes::default()
+            },
         }
     }
 

@@ -29,6 +29,72 @@ pub struct Scope {
     pub pid: Option<u32>,
 }
 
+/// A container, as a unit names it: `NAME [pod:NAMESPACE/POD] [IMAGE]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Container<'a> {
+    /// Its name: `docker-0123456789ab`, `machine-web.scope`.
+    pub name: &'a str,
+    /// The image that it was made of, as its engine names it.
+    pub image: Option<&'a str>,
+    /// Its pod's namespace and name.
+    pub pod: Option<(&'a str, &'a str)>,
+}
+
+impl<'a> Container<'a> {
+    /// The word before a pod.
+    pub const POD: &'static str = "pod:";
+
+    /// The container of a unit, if it is of one.
+    pub fn of(unit: &'a str) -> Option<Self> {
+        let mut words = unit.split(' ');
+        let name = words.next().filter(|name| is_container(name))?;
+        let mut container = Self { name, image: None, pod: None };
+        for word in words {
+            match word.strip_prefix(Self::POD) {
+                Some(pod) => container.pod = pod.split_once('/'),
+                None => container.image = Some(word),
+            }
+        }
+        Some(container)
+    }
+
+    /// Whether this is the container's name, the id in it (cut short or whole), or the name of its
+    /// image with or without tag.
+    pub fn is_called(self, name: &str) -> bool {
+        let of_image = |image: &str| image == name || without_tag(image) == name;
+        let id = self.name.rsplit_once('-').map(|(_, id)| id).filter(|id| is_id(id));
+        self.name == name
+            || self.image.is_some_and(of_image)
+            || id.is_some_and(|id| {
+                name.starts_with(id) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+            })
+    }
+
+    /// Its name with its image's.
+    pub fn shown(self) -> String {
+        let image = self.image.map(|image| format!(" {image}"));
+        format!("{}{}", self.name, image.unwrap_or_default())
+    }
+
+    /// Its pod, `NAMESPACE/POD`.
+    pub fn shown_pod(self) -> Option<String> {
+        self.pod.map(|(namespace, pod)| format!("{namespace}/{pod}"))
+    }
+}
+
+/// Whether a unit's first word is a container's: of an engine, systemd-nspawn's or LXC's.
+fn is_container(name: &str) -> bool {
+    let of_engine = name.rsplit_once('-').is_some_and(|(_, id)| is_id(id));
+    let of_machine = name.starts_with("machine-") && name.ends_with(".scope");
+    let other = ["systemd-nspawn@", "lxc.payload.", "lxc/"];
+    !name.starts_with('/')
+        && (of_engine || of_machine || other.iter().any(|begin| name.starts_with(begin)))
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// The name of a container's image without tag and digest: `REGISTRY:PORT/NAME[:TAG][@DIGEST]`.
 pub fn without_tag(image: &str) -> &str {
     let image = image.split_once('@').map_or(image, |(name, _)| name);
@@ -56,26 +122,35 @@ impl Scope {
         }
     }
 
-    /// The image that a container was made of, as its engine names it, or its pod. dcpid stores it
-    /// after the container's name: `docker-0123456789ab shop/api:2`.
-    pub fn container_image(&self) -> Option<&str> {
-        self.container().map(|(_, image)| image)
+    /// The container, where the unit is one.
+    pub fn container(&self) -> Option<Container<'_>> {
+        Container::of(self.unit.as_deref()?)
     }
 
     /// Whether the unit has this name. A container is also meant by its own name, and by its
     /// image's with or without tag.
     pub fn is_of_unit(&self, name: &str) -> bool {
-        let is_container =
-            |(container, image)| container == name || image == name || without_tag(image) == name;
-        self.unit.as_deref() == Some(name) || self.container().is_some_and(is_container)
+        self.unit.as_deref() == Some(name) || self.is_of_container(name)
     }
 
-    /// Name and image of a container whose image is known.
-    fn container(&self) -> Option<(&str, &str)> {
-        let (container, image) = self.unit.as_deref()?.split_once(' ')?;
-        let (_, id) = container.rsplit_once('-')?;
-        let is_id = id.len() == 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        (is_id && !container.starts_with('/')).then_some((container, image))
+    /// Whether the unit is a container of this name.
+    pub fn is_of_container(&self, name: &str) -> bool {
+        self.container().is_some_and(|container| {
+            self.unit.as_deref() == Some(name)
+                || container.shown() == name
+                || container.is_called(name)
+        })
+    }
+
+    /// Whether the unit is a container of the pod of this name, with or without its namespace.
+    pub fn is_of_pod(&self, name: &str) -> bool {
+        let pod = self.container().and_then(|container| container.pod);
+        pod.is_some_and(|(namespace, pod)| pod == name || format!("{namespace}/{pod}") == name)
+    }
+
+    /// The namespace of the container's pod.
+    pub fn namespace(&self) -> Option<&str> {
+        self.container()?.pod.map(|(namespace, _)| namespace)
     }
 
     /// Refuses a scope that may not be stored.
@@ -142,6 +217,9 @@ mod tests {
         for (name, is) in [
             ("docker-0123456789ab hub:5000/shop/web:3@sha256:00", true),
             ("docker-0123456789ab", true),
+            ("0123456789ab", true),
+            ("0123456789abcdef", true),
+            ("0123456789abx", false),
             ("hub:5000/shop/web:3@sha256:00", true),
             ("hub:5000/shop/web", true),
             ("hub", false),
@@ -150,6 +228,14 @@ mod tests {
         ] {
             assert_eq!(web.is_of_unit(name), is, "{name}");
         }
+        let cart = scope("", "cri-containerd-0123456789ab pod:shop/cart-0 hub/cart:9", 0);
+        assert!(cart.is_of_container("hub/cart") && cart.is_of_unit("cri-containerd-0123456789ab"));
+        assert!(cart.is_of_container("cri-containerd-0123456789ab hub/cart:9"));
+        assert!(cart.is_of_pod("cart-0") && cart.is_of_pod("shop/cart-0") && !cart.is_of_pod("x"));
+        assert_eq!(cart.namespace(), Some("shop"));
+        assert_eq!(web.namespace(), None);
+        assert!(scope("", "docker-0123456789ab", 0).is_of_container("docker-0123456789ab"));
+        assert!(!scope("", "cron.service", 0).is_of_container("cron.service"));
         assert!(!scope("", "/a group", 0).is_of_unit("group"), "no container");
         assert!(!scope("", "/a-0123456789ab b", 0).is_of_unit("b"), "a path");
         for (image, name) in [("a:1", "a"), ("h:5/a", "h:5/a"), ("a@sha256:1", "a"), ("", "")] {

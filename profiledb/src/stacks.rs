@@ -1,6 +1,6 @@
 //! Stacks of an epoch: their identity, and what bounds them.
 
-use model::{Cut, Frame, Node, Stacks, Thread};
+use model::{Attributes, Cut, Frame, Node, Stacks, Thread};
 
 use crate::scope::Scope;
 use crate::shapes::DEPTH_MAX;
@@ -10,7 +10,8 @@ use crate::shapes::DEPTH_MAX;
 /// fewer, an hour of a busy host loses rare contexts.
 pub(crate) const NODES_MAX: usize = 262_144;
 /// Most values, by context and thread, of the stacks of one event and scope in a segment. Beyond,
-/// threads are joined by command, then all threads are one. A value takes about 60 bytes of memory.
+/// threads lose their attributes, are then joined by command, and then all threads are one. A value
+/// takes about 60 bytes of memory.
 pub(crate) const CONTEXTS_MAX: usize = 524_288;
 
 /// Identity of stacks in an epoch: those of one event, of the processes of a scope.
@@ -25,7 +26,8 @@ pub struct StacksKey {
 /// The same stacks, within the limits of a segment. Their sum stays the same.
 pub(crate) fn fitting(stacks: Stacks) -> Stacks {
     let stacks = shallow(stacks).bounded(NODES_MAX - 1);
-    let joins: [fn(&Thread) -> Thread; 2] = [
+    let joins: [fn(&Thread) -> Thread; 3] = [
+        |thread| Thread { attributes: Attributes::default(), ..thread.clone() },
         |thread| Thread { command: thread.command.clone(), ..Thread::default() },
         |_| Thread::default(),
     ];

@@ -89,6 +89,12 @@ pub struct Event {
     pub unit: String,
     /// Samples taken and not lost.
     pub total: u64,
+    /// Samples that shares are of.
+    pub counted: u64,
+    /// Samples of unknown code, by reason.
+    pub unresolved: BTreeMap<String, u64>,
+    /// Samples in no profile, by reason.
+    pub lost: BTreeMap<String, u64>,
     /// Time for which it was enabled.
     pub enabled_ns: u64,
     /// Time for which it counted.
@@ -119,6 +125,8 @@ pub struct Row {
     pub image: String,
     /// The image's id.
     pub image_id: String,
+    /// The kind of image.
+    pub kind: String,
     /// Samples by event.
     pub counts: BTreeMap<String, u64>,
     /// Share by event.
@@ -167,7 +175,13 @@ impl Prof {
     #[must_use]
     pub fn total(&self) -> u64 {
         let total = self.rows.iter().map(Row::samples).sum::<u64>();
-        assert_eq!(total, self.events.iter().map(|event| event.total).sum::<u64>(), "total = rows");
+        let mut by_kind: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for row in &self.rows {
+            let reason = row.procedure.as_deref().filter(|_| row.kind == "unresolved");
+            *by_kind.entry((&row.kind, reason.unwrap_or_default())).or_default() += row.samples();
+        }
+        let all = self.events.iter().map(|event| event.total).sum::<u64>();
+        assert_eq!(total, all, "rows are of the total: {:?}, {by_kind:?}", self.events);
         total
     }
 

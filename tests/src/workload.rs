@@ -26,6 +26,25 @@ impl Workload {
         Self { program }
     }
 
+    /// Compiles `workloads/NAME.go`, with C in it, to `directory/NAME`; digits as for
+    /// [`Self::build`].
+    ///
+    /// # Panics
+    /// When Go is not installed, or its compiler refuses.
+    #[must_use]
+    pub fn build_go(directory: &Path, name: &str, flags: &[&str]) -> Self {
+        let program = directory.join(name);
+        let mut go = Command::new("go");
+        go.arg("build").args(flags).arg("-o").arg(&program);
+        let source = source(name.trim_end_matches(|c: char| c.is_ascii_digit()));
+        go.arg(source.with_extension("go"));
+        // Tests may run without a home.
+        go.env("GOCACHE", directory.join("cache")).env("GO111MODULE", "off");
+        let status = go.env("CGO_ENABLED", "1").status().expect("go build: install golang-go");
+        assert!(status.success(), "{go:?}: {status}");
+        Self { program }
+    }
+
     /// Compiles `library.c` to a shared library and `library_main.c` to a program that finds it
     /// beside itself.
     ///
@@ -35,6 +54,18 @@ impl Workload {
     pub fn build_with_library(directory: &Path) -> Self {
         let library = build_library(directory, "library", "liblibrary.so", &[]);
         Self::build(directory, "library_main", &[&library, "-Wl,-rpath,$ORIGIN"])
+    }
+
+    /// Compiles `traced.c` to a program `directory/NAME` and a library with its variable of the
+    /// thread, which `flags` say how to find.
+    ///
+    /// # Panics
+    /// When there is no compiler, or it refuses.
+    #[must_use]
+    pub fn build_traced(directory: &Path, name: &str, flags: &[&str]) -> Self {
+        let flags = [&["-DAS_LIBRARY"], flags].concat();
+        let library = build_library(directory, "traced", &format!("lib{name}.so"), &flags);
+        Self::build(directory, name, &["-DWITH_LIBRARY", &library, "-Wl,-rpath,$ORIGIN"])
     }
 
     /// Compiles `exec_over.c` to two programs that exec each other at the same addresses: 10 ms of

@@ -1,8 +1,9 @@
-//! Builds the page of `dcpi html` and `dcpi serve` from its TypeScript, or checks that the
-//! committed files come from it. The check needs no npm: the build notes the hashes of what it read
-//! and wrote.
+//! Builds the pages of `dcpi html`, `dcpi serve` and of a fleet's review from their TypeScript, or
+//! checks that the committed files come from it. The check needs no npm: the build notes the hashes
+//! of what it read and wrote. What is built is looked at in Chromium: errors of scripts, and what
+//! axe finds.
 
-use crate::process::{command, must, output};
+use crate::process::{command, must, output, succeeds};
 use crate::{Outcome, packages};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,15 @@ const SUMS: &str = "face/dist/sums";
 const SOURCES: [&str; 5] =
     ["app", "build.mjs", "package-lock.json", "package.json", "tsconfig.json"];
 /// What is built.
-const BUILT: [&str; 3] = ["dist/app.js", "dist/licences.txt", "dist/style.css"];
+const BUILT: [&str; 4] = ["dist/app.js", "dist/fleet.js", "dist/licences.txt", "dist/style.css"];
+/// A review of a made-up fleet with as many procedures as one has.
+const REVIEW: &str =
+    "cargo run --quiet --manifest-path fleet/Cargo.toml -p review --example large -- 20000";
 
-/// Builds the page with npm.
+/// The guide's database, of which the page is looked at.
+const EXAMPLE: &str = "docs/example/calls";
+
+/// Builds the page with npm, and looks at each of its views.
 pub fn build() -> anyhow::Result<Outcome> {
     packages::ensure(&packages::PAGE_BUILDER)?;
     // Scripts of packages run on nobody's machine: none of these needs one.
@@ -26,7 +33,21 @@ pub fn build() -> anyhow::Result<Outcome> {
     }
     fs::write(SUMS, sums()?)?;
     println!("face/dist is built; commit it");
-    Ok(Outcome::Clean)
+    look()
+}
+
+/// Looks at each view of the guide's example and of a review in Chromium (`face/test/page.mjs`).
+/// Needs what
+/// [`build`] installed.
+pub fn look() -> anyhow::Result<Outcome> {
+    must(&mut command("cargo build --workspace --bin dcpi"))?;
+    let page = std::path::absolute("target/face.html")?;
+    must(command("target/debug/dcpi html --db").arg(EXAMPLE).arg("-o").arg(&page))?;
+    let review = std::path::absolute("target/face-fleet.html")?;
+    fs::write(&review, output(command(REVIEW).env("CARGO_TARGET_DIR", "target/fleet"))?)?;
+    let mut looked = command("node test/page.mjs --untimed");
+    let passed = succeeds(looked.arg(&page).arg(&review).current_dir(FOLDER))?;
+    Ok(if passed { Outcome::Clean } else { Outcome::Problems })
 }
 
 /// Whether the committed files are those that the build made of the committed sources.

@@ -1,5 +1,5 @@
 //! `cargo xtask fleet`: the programs of the fleet, which are a workspace of their own: format,
-//! lints, tests, and as root the whole chain from dcpid on three hosts to a compiler.
+//! lints, tests, and as root the whole chain from dcpid on six hosts to a compiler.
 //! `cargo xtask fleet engines`: the shipped SQL on four engines.
 
 use crate::process::{command, is_root, must, output, succeeds};
@@ -11,9 +11,11 @@ const TARGET: &str = "target/fleet";
 /// Where the host's programs are built.
 const PROGRAMS: &str = "target/debug";
 /// What its programs are made of, and how they are checked.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 11] = [
     "fleet",
     "profiledb",
+    "analysis/draw",
+    "face",
     "binary/image",
     "analysis/names",
     "analysis/stats",

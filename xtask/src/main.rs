@@ -66,9 +66,10 @@ cargo xtask TASK
                    paper's tables 3 to 5 [--quick] [--rounds N] [--seconds N]
   bench images     what new images and short processes cost dcpid and its inspectors, beside
                    another build [--rounds N] [--beside DIR]
-  bench stacks     call stacks of twelve programs: how many are whole, and what one costs, beside
-                   perf record [--quick] [--seconds N] [--only PROGRAM]; or inclusive times
-                   beside exact counts [--callgrind]
+  bench stacks     call stacks of fourteen programs: how many are whole, and what one costs,
+                   beside perf record [--quick] [--seconds N] [--only PROGRAM]; or inclusive
+                   times beside exact counts [--callgrind]; or names against programs whose
+                   functions' names say who called them [--names] [--only LANGUAGE]
   bench waits      waits for known things, a storm of waits, the ledger of 1,000 threads, and what
                    all of it costs [--only known|ledger|storm|cost]
   bench table      sizes, policies and drain intervals of the sampler's table, simulated over

@@ -16,7 +16,7 @@ pub const COMPILER: [Need; 2] = [
 
 /// To make stripped and split binaries in tests, to run programs with fewer rights and on small
 /// disks, and programs to load the hook into.
-pub const TEST_TOOLS: [Need; 18] = [
+pub const TEST_TOOLS: [Need; 24] = [
     ("objcopy", "binutils", "makes stripped and split binaries"),
     ("setpriv", "util-linux", "runs programs without rights"),
     ("mount", "mount", "makes a small disk to fill"),
@@ -25,7 +25,12 @@ pub const TEST_TOOLS: [Need; 18] = [
     ("python3", "python3", "a program to load the hook into"),
     ("ruby3.1", "ruby3.1", "an interpreter whose frames are read"),
     ("php8.2", "php8.2-cli", "an interpreter whose frames are read"),
+    ("lua5.1", "lua5.1", "an interpreter whose frames are read"),
+    ("lua5.3", "lua5.3", "an interpreter whose frames are read"),
+    ("lua5.4", "lua5.4", "an interpreter whose frames are read"),
+    ("luajit", "luajit", "an interpreter and compiler whose frames are read"),
     ("perl", "perl", "a program to load the hook into"),
+    ("erlc", "erlang-base", "makes code at run time"),
     ("git", "git", "a program to load the hook into"),
     ("c++", "g++", "builds a workload in C++"),
     ("go", "golang-go", "builds programs in Go"),
@@ -34,6 +39,7 @@ pub const TEST_TOOLS: [Need; 18] = [
     ("xz", "xz-utils", "a program whose blocks are counted"),
     ("sqlite3", "sqlite3", "a program whose blocks are counted"),
     ("valgrind", "valgrind", "counts the same blocks"),
+    ("tmux", "tmux", "a terminal for dcpi top"),
     ("promtool", "prometheus", "checks metrics, and rules on them"),
 ];
 
@@ -113,9 +119,12 @@ pub const CONSUMERS: [Need; 8] = [
     ("npm", "npm", "installs the Firefox profiler's importer"),
 ];
 
-/// To build the page of `dcpi html`.
-pub const PAGE_BUILDER: [Need; 2] =
-    [("node", "nodejs", "runs the page's build"), ("npm", "npm", "installs what the build needs")];
+/// To build the page of `dcpi html`, and to look at it.
+pub const PAGE_BUILDER: [Need; 3] = [
+    ("node", "nodejs", "runs the page's build"),
+    ("npm", "npm", "installs what the build needs"),
+    ("chromium", "chromium", "shows the page that was built"),
+];
 
 /// To make programs faster with profiles.
 pub const OPTIMIZERS: [Need; 4] = [
@@ -137,7 +146,7 @@ pub const BENCH_TOOLS: [Need; 3] = [
 ];
 
 /// Programs whose call stacks are taken.
-pub const STACKED: [Need; 8] = [
+pub const STACKED: [Need; 10] = [
     ("g++", "g++", "a program whose call stacks are taken"),
     ("python3", "python3", "a program whose call stacks are taken"),
     ("/usr/lib/postgresql", "postgresql", "a program whose call stacks are taken"),
@@ -145,6 +154,8 @@ pub const STACKED: [Need; 8] = [
     ("git", "git", "a program whose call stacks are taken"),
     ("go", "golang-go", "a program whose call stacks are taken"),
     ("javac", "default-jdk-headless", "a program whose call stacks are taken"),
+    ("ruby3.1", "ruby3.1", "a program whose call stacks are taken"),
+    ("php8.2", "php8.2-cli", "a program whose call stacks are taken"),
     ("setpriv", "util-linux", "runs programs without rights"),
 ];
 

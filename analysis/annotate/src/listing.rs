@@ -71,6 +71,26 @@ pub struct SourceLine {
     pub counts: Vec<u64>,
 }
 
+/// Part of a procedure's samples that its hot blocks have.
+const HOT: f64 = 0.9;
+
+/// Of blocks with so many samples: whether each is among the fewest that have `HOT` of all.
+pub fn hottest(samples: &[f64]) -> Vec<bool> {
+    let all: f64 = samples.iter().sum();
+    let mut order: Vec<usize> = (0..samples.len()).collect();
+    let of = |at: &usize| samples.get(*at).copied().unwrap_or(0.0);
+    order.sort_by(|a, b| of(b).total_cmp(&of(a)).then(a.cmp(b)));
+    let (mut hot, mut sum) = (vec![false; samples.len()], 0.0);
+    for at in order {
+        if sum >= all * HOT {
+            break;
+        }
+        sum += of(&at);
+        hot.iter_mut().skip(at).take(1).for_each(|hot| *hot = true);
+    }
+    hot
+}
+
 impl Listing {
     /// The source lines of its instructions, the procedure's own first, then by function, file and
     /// line. Each instruction belongs to the innermost function that is inlined there, so the
@@ -106,6 +126,28 @@ impl Listing {
                 }
             }
         }
+    }
+
+    /// Leaves only the blocks, those with the most samples first, that have `HOT` of the samples
+    /// of the first event. A block ends before a target of a jump and behind a jump within the
+    /// procedure.
+    pub fn keep_hot(&mut self) {
+        let targets = self.jump_targets();
+        let addresses = self.addresses.clone();
+        let jumps =
+            |line: &ListedInstruction| line.target.is_some_and(|to| addresses.contains(&to));
+        let one_block = |a: &ListedInstruction, b: &ListedInstruction| {
+            !jumps(a) && !targets.contains(&b.address)
+        };
+        let samples = |line: &ListedInstruction| line.counts.first().copied().unwrap_or(0);
+        let blocks: Vec<(u64, &[ListedInstruction])> = self
+            .instructions
+            .chunk_by(one_block)
+            .map(|block| (block.iter().map(samples).sum(), block))
+            .collect();
+        let hot = hottest(&blocks.iter().map(|(samples, _)| *samples as f64).collect::<Vec<_>>());
+        let kept = blocks.iter().zip(hot).filter(|(_, hot)| *hot);
+        self.instructions = kept.flat_map(|((_, block), _)| block.iter().cloned()).collect();
     }
 
     /// The instructions as skid sees them. The first instruction of a loop has the samples of the

@@ -188,6 +188,16 @@ impl Contexts {
         &self.entries
     }
 
+    /// For each number of a thread that of the same one with any attributes.
+    pub(crate) fn owners(&self) -> Vec<u32> {
+        let mut first: HashMap<(&str, u32, &str, u32), u32> = HashMap::new();
+        let mut owners = Vec::with_capacity(self.threads.len());
+        for (number, Thread { command, pid, name, tid, .. }) in (0..).zip(&self.threads) {
+            owners.push(*first.entry((command, *pid, name, *tid)).or_insert(number));
+        }
+        owners
+    }
+
     /// The threads, by number.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
@@ -282,7 +292,8 @@ impl Contexts {
     /// `unexpected`, to its waits with a stack that are at least half as long on average, in
     /// proportion to their time, if the thread waits regularly: if these are four at least, and
     /// twice as many. Which of them it was is as sure as their number makes it (a share of n stacks
-    /// with Jeffreys' prior). Returns the time of the others, by thread.
+    /// with Jeffreys' prior). Returns the time of the others, by thread as [`Self::owners`] has it:
+    /// nobody knows what a program had set for a thread whose wait has no stack.
     pub(crate) fn lend_waits(&mut self, unexpected: SubjectId) -> HashMap<u32, f64> {
         let is_unexpected = |entry: &Entry| self.subject(entry.node) == Some(unexpected);
         let (surprises, mut kept): (Vec<Entry>, Vec<Entry>) =
@@ -290,11 +301,13 @@ impl Contexts {
         let mut unknown: HashMap<u32, f64> = HashMap::new();
         let length = |value: Value| value.weight as f64 / value.stacks.max(1) as f64;
         let mut of_thread: HashMap<u32, Vec<Entry>> = HashMap::new();
+        let owners = self.owners();
+        let owner = |entry: &Entry| owners.get(entry.thread as usize).copied().unwrap_or_default();
         for entry in kept.iter().filter(|entry| entry.value.stacks > 0) {
-            of_thread.entry(entry.thread).or_default().push(*entry);
+            of_thread.entry(owner(entry)).or_default().push(*entry);
         }
         for surprise in surprises {
-            let of_thread = of_thread.get(&surprise.thread).map_or(&[][..], Vec::as_slice);
+            let of_thread = of_thread.get(&owner(&surprise)).map_or(&[][..], Vec::as_slice);
             let is_alike = |of: &&Entry| length(of.value) >= length(surprise.value) / 2.0;
             let alike: Vec<&Entry> = of_thread.iter().filter(is_alike).collect();
             let weight: f64 = alike.iter().map(|entry| entry.value.weight as f64).sum();
@@ -302,7 +315,7 @@ impl Contexts {
             // One wait that was seen does not say what others were that were not.
             let is_regular = stacks >= LENDERS_MIN.max(2.0 * surprise.value.stacks as f64);
             if weight <= 0.0 || !is_regular {
-                *unknown.entry(surprise.thread).or_default() += surprise.value.weight as f64;
+                *unknown.entry(owner(&surprise)).or_default() += surprise.value.weight as f64;
                 kept.push(surprise);
                 continue;
             }

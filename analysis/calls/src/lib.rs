@@ -27,7 +27,7 @@ pub use by_calls::ByCalls;
 pub use contexts::{Contexts, Entry, NodeId, SubjectId};
 pub use inlined::Spot;
 pub use lent::Group;
-pub use load::{Calls, EventCalls, load};
+pub use load::{Calls, EventCalls, Roots, load};
 pub use neighbours::{Neighbour, callees, callers};
 pub use query::load::USERTIME;
 pub use subjects::{ImageRow, Subject, Subjects};

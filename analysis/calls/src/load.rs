@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use image::ImageKind;
-use model::{CALLS, Cut, Frame, Stacks};
+use model::{Attributes, CALLS, Cut, Frame, Stacks, Thread};
 use names::procedures::{Places, Rows};
 use query::load::{EventSamples, ImageSamples, Samples};
 use query::problem::Problem;
@@ -76,6 +76,17 @@ pub fn load(
     Calls { subjects, events, no_stack }
 }
 
+/// The roots below which stacks stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Roots<'a> {
+    /// The threads' first procedures.
+    Procedures,
+    /// The threads.
+    Threads,
+    /// The values of this attribute of threads.
+    Attribute(&'a str),
+}
+
 impl Calls {
     /// Whether a subject is code of the kernel.
     pub fn is_kernel(&self, subject: SubjectId) -> bool {
@@ -101,13 +112,19 @@ impl Calls {
         Some(ByCalls::of(&calls.contexts, &own))
     }
 
-    /// The stacks of an event with their times; below a root for each thread, if `by_thread`.
-    pub fn timed(&mut self, event: &EventCalls, by_thread: bool) -> Timed {
-        let contexts = if by_thread {
-            let subjects = &mut self.subjects;
-            event.contexts.by_thread(|thread| subjects.number(Subject::Thread(thread.clone())))
-        } else {
-            event.contexts.clone()
+    /// The stacks of an event with their times, below these roots.
+    pub fn timed(&mut self, event: &EventCalls, roots: Roots<'_>) -> Timed {
+        let subjects = &mut self.subjects;
+        let contexts = match roots {
+            Roots::Procedures => event.contexts.clone(),
+            Roots::Threads => event.contexts.by_thread(|thread| {
+                let attributes = Attributes::default();
+                subjects.number(Subject::Thread(Thread { attributes, ..thread.clone() }))
+            }),
+            Roots::Attribute(key) => event.contexts.by_thread(|thread| {
+                let value = thread.attributes.get(key).map(|value| format!("{key}={value}"));
+                subjects.number(Subject::Attribute(value.unwrap_or_else(|| format!("[no {key}]"))))
+            }),
         };
         match event.sampled {
             // Stacks of exact counts are as many as these.

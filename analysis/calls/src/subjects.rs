@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use image::{ImageId, ImageKind, ImageOffset};
 use model::{Cut, Frame, Stacks, Thread, Wait};
-use names::procedures::{self, Located, Place, Places, Rows};
+use names::procedures::{self, Located, Place, Places, Rows, SourceLine};
 use profiledb::ImageRecord;
 use query::load::{ImageSamples, Samples};
 use query::problem::Problem;
@@ -25,6 +25,8 @@ pub enum Subject {
         name: String,
         /// Its first byte, as in [`Place::Procedure`].
         address: Option<u64>,
+        /// The line, where subjects are lines: each line of a procedure is a subject then.
+        line: Option<SourceLine>,
     },
     /// A function that is inlined into procedures of an image: index of [`Subjects::images`]. It
     /// is one function, wherever it is inlined.
@@ -33,6 +35,8 @@ pub enum Subject {
         image: usize,
         /// The function's name.
         name: Arc<str>,
+        /// As of [`Subject::Code`].
+        line: Option<SourceLine>,
     },
     /// Frames that are not known.
     Cut(Cut),
@@ -40,6 +44,9 @@ pub enum Subject {
     Wait(Wait),
     /// A thread: the root of its stacks, where they are kept apart.
     Thread(Thread),
+    /// What programs had set for their threads, `KEY=VALUE`: the root of the stacks of these,
+    /// likewise.
+    Attribute(String),
     /// Stands above procedures with samples and without a stack.
     NoStack,
     /// Samples of unknown code that no image stands for, by reason.
@@ -142,14 +149,18 @@ impl Subjects {
         let is_generated = image.record.kind == ImageKind::Jit;
         let mut first: HashMap<String, u64> = HashMap::new();
         let mut of_offset: HashMap<ImageOffset, usize> = HashMap::new();
-        for (offset, Located { place, inlined, .. }) in located {
+        for (offset, Located { place, inlined, lines, .. }) in located {
             let (name, mut address) = (place.name(), place.address());
             if let Some(address) = address.as_mut().filter(|_| is_generated) {
                 *address = *first.entry(name.clone()).or_insert(*address);
             }
-            let mut path = vec![self.number(Subject::Code { image: number, name, address })];
-            let inlined = inlined.into_iter();
-            path.extend(inlined.map(|name| self.number(Subject::Inlined { image: number, name })));
+            let mut lines = lines.into_iter();
+            let line = lines.next().flatten();
+            let mut path = vec![self.number(Subject::Code { image: number, name, address, line })];
+            path.extend(inlined.into_iter().map(|name| {
+                let line = lines.next().flatten();
+                self.number(Subject::Inlined { image: number, name, line })
+            }));
             let spot = self.spot(path.into());
             of_offset.insert(offset, spot);
             self.of_frame.insert(Frame::Code(image.record.id, offset), spot);
@@ -279,8 +290,17 @@ impl Subject {
             Self::Cut(cut) => format!("[{}]", cut.name()),
             Self::Wait(wait) => format!("[{}]", wait.name()),
             Self::Thread(thread) => thread_name(thread),
+            Self::Attribute(pair) => pair.clone(),
             Self::NoStack => "[no stack]".to_owned(),
             Self::Unresolved(reason) => unresolved::name(reason),
+        }
+    }
+
+    /// The line that it is, where subjects are lines.
+    pub const fn line(&self) -> Option<&SourceLine> {
+        match self {
+            Self::Code { line, .. } | Self::Inlined { line, .. } => line.as_ref(),
+            _ => None,
         }
     }
 
@@ -314,6 +334,7 @@ fn locate(
         let at = |offset: &ImageOffset| Located {
             place: Place::Unresolved(reason.to_owned()),
             inlined: [].into(),
+            lines: [].into(),
             into: 0,
             address: offset.0,
         };

@@ -343,8 +343,7 @@ impl Timed {
     ) -> Vec<Estimate> {
         let mut sums = vec![Sums::default(); keys];
         let mut of_leaf: Vec<(f64, f64, u64)> = vec![(0.0, 0.0, 0); keys];
-        let mut touched: Vec<u32> = Vec::new();
-        let mut current: Vec<u32> = Vec::new();
+        let (mut touched, mut current): (Vec<u32>, Vec<u32>) = Default::default();
         let (mut node, mut leaf_subject, mut borrowed) = (None, None, None);
         let mut leaf = Leaf::default();
         let add = |of_leaf: &mut [(f64, f64, u64)], touched: &mut Vec<u32>, key: u32, value| {
@@ -357,7 +356,7 @@ impl Timed {
             sum.1 += squares;
             sum.2 = sum.2.saturating_add(stacks);
         };
-        let mut with_unknown: BTreeSet<(u32, u32)> = BTreeSet::new();
+        let (owners, mut with_unknown) = (self.contexts.owners(), BTreeSet::<(u32, u32)>::new());
         // By group and frame: the keys of the lent callers, and the time of who borrows them.
         let mut lent: BTreeMap<(usize, NodeId), (Vec<u32>, f64)> = BTreeMap::new();
         for at in &self.order {
@@ -388,8 +387,9 @@ impl Timed {
             if let Some((_, time)) = borrowed.and_then(|of| lent.get_mut(&of)) {
                 *time += self.time(entry);
             }
-            if self.unknown.contains_key(&entry.thread) && entry.value.stacks > 0 {
-                with_unknown.extend(current.iter().map(|key| (*key, entry.thread)));
+            let owner = owners.get(entry.thread as usize).copied().unwrap_or_default();
+            if self.unknown.contains_key(&owner) && entry.value.stacks > 0 {
+                with_unknown.extend(current.iter().map(|key| (*key, owner)));
             }
             let mut value = tally(entry);
             if !self.is_sampled && entry.value.stacks == 0 {

@@ -10,7 +10,7 @@ use image::ImageKind;
 use model::{OFF_CPU, RUNNABLE, Value};
 
 use crate::contexts::{Contexts, Entry, NodeId, SubjectId};
-use crate::load::{Calls, EventCalls};
+use crate::load::{Calls, EventCalls, Roots};
 use crate::subjects::Subject;
 use crate::timed::Timed;
 use query::load::USERTIME;
@@ -27,7 +27,7 @@ impl Calls {
         let parts: Vec<EventCalls> = self.events.iter().filter(is_part).cloned().collect();
         let mut sum: Option<Contexts> = None;
         for part in parts {
-            let timed = self.timed(&part, false);
+            let timed = self.timed(&part, Roots::Procedures);
             let own = timed.within_programs(|subject| self.frame_of(subject));
             sum = Some(match sum {
                 Some(sum) => sum.merged(&own),

@@ -159,7 +159,8 @@ fn weights_are_the_time_where_there_is_nothing_else() {
 #[test]
 fn waits_without_a_stack_are_those_that_the_thread_waits_otherwise() {
     const SURPRISE: SubjectId = TRUNCATED;
-    let thread = |tid| Thread { command: "w".into(), name: "w".into(), pid: 1, tid };
+    let thread =
+        |tid| Thread { command: "w".into(), name: "w".into(), pid: 1, tid, ..Thread::default() };
     let mut all = Stacks::new();
     for _ in 0..10 {
         let sleep = Value { stacks: 1, weight: 1 << 30, squares: 0 };
@@ -261,7 +262,8 @@ fn trees_have_all_time_from_either_end() {
 #[test]
 fn threads_are_kept_apart_below_their_roots() {
     let mut all = Stacks::new();
-    let thread = |tid| Thread { command: "w".into(), name: "w".into(), pid: 1, tid };
+    let thread =
+        |tid| Thread { command: "w".into(), name: "w".into(), pid: 1, tid, ..Thread::default() };
     all.add_stack([frame(MAIN), frame(COPY)], &thread(1), Value::of_one(3000));
     all.add_stack([frame(MAIN), frame(COPY)], &thread(2), Value::of_one(1000));
     let contexts = contexts(&all);

@@ -28,10 +28,12 @@ A SET is one of
   WHICH           epochs of the database, as for --epoch: latest, all, ID, ID..ID, -N
   DIR             another database
   DIR@WHICH       epochs of another database
-  KEY:VALUE,...   keys: db, epoch, epoch-label, host, label, unit, pid, since, until, as the
-                  options of that name
+  KEY:VALUE,...   keys: db, epoch, epoch-label, host, label, unit, container, pod, namespace, pid,
+                  since, until, as the options of that name; image: only this one, as an IMAGE of
+                  other commands is named
 'dcpi diff label:before label:after' compares two runs of dcpilabel, 'dcpi diff -1 latest' the \
-last two epochs, and 'dcpi diff epoch-label:old,host:a epoch-label:new,host:a' two epochs that \
+last two epochs, 'dcpi diff image:ID image:ID' two builds of a program (dcpi images shows their \
+ids), and 'dcpi diff epoch-label:old,host:a epoch-label:new,host:a' two epochs that \
 dcpictl epoch --label began on the host a. 'dcpi diff since:-1h,until:-1min since:-1min' compares \
 the last minute with the hour before it. The options --db, --epoch, --host, --label and so on \
 give the parts that a SET does not name. db:DIR is for a directory whose name looks like another \
@@ -57,14 +59,35 @@ pub struct SetChoice {
     pub label: Option<String>,
     /// The systemd unit or container.
     pub unit: Option<String>,
+    /// The container.
+    pub container: Option<String>,
+    /// The pod.
+    pub pod: Option<String>,
+    /// The namespace of the pod.
+    pub namespace: Option<String>,
+    /// Its images; of none: all, or those of the options.
+    pub images: Vec<String>,
     /// The process.
     pub pid: Option<u32>,
     /// The time.
     pub time: Option<Stretch>,
 }
 
-const KEYS: [&str; 9] =
-    ["db", "epoch", "epoch-label", "host", "label", "unit", "pid", "since", "until"];
+const KEYS: [&str; 13] = [
+    "db",
+    "epoch",
+    "epoch-label",
+    "host",
+    "label",
+    "unit",
+    "container",
+    "pod",
+    "namespace",
+    "image",
+    "pid",
+    "since",
+    "until",
+];
 
 /// Begin and end of a set's time, as typed.
 type Moments = (Option<Moment>, Option<Moment>);
@@ -122,6 +145,13 @@ impl SetChoice {
             "host" => self.host.replace(value.to_owned()).is_some(),
             "label" => self.label.replace(value.to_owned()).is_some(),
             "unit" => self.unit.replace(value.to_owned()).is_some(),
+            "container" => self.container.replace(value.to_owned()).is_some(),
+            "pod" => self.pod.replace(value.to_owned()).is_some(),
+            "namespace" => self.namespace.replace(value.to_owned()).is_some(),
+            "image" => {
+                self.images.push(value.to_owned());
+                false
+            }
             "since" | "until" => {
                 let moment =
                     value.parse().map_err(|why| format!("has {key}:{value}, which {why}"))?;
@@ -216,11 +246,15 @@ impl SetChoice {
         own.whose = ScopeChoice {
             label: either(&self.label, &source.whose.label),
             unit: either(&self.unit, &source.whose.unit),
+            container: either(&self.container, &source.whose.container),
+            pod: either(&self.pod, &source.whose.pod),
+            namespace: either(&self.namespace, &source.whose.namespace),
             pid: self.pid.or(source.whose.pid),
-            command: source.whose.command.clone(),
-            thread: source.whose.thread.clone(),
-            tids: source.whose.tids.clone(),
+            ..source.whose.clone()
         };
+        if !self.images.is_empty() {
+            own.images.clone_from(&self.images);
+        }
         own
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use image::ImageKind;
 
 use super::Comparison;
-use super::table::{Read, counts, total};
+use super::table::{Read, total};
 use query::error::AnalysisError;
 use query::load::ImageSamples;
 
@@ -79,7 +79,7 @@ pub(super) fn check_renamed(reads: &[Read], args: &Comparison) -> Result<(), Ana
             continue;
         }
         let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
-        for image in images().filter(|image| counts(image, args)) {
+        for image in reads.iter().flat_map(|read| read.images(args)) {
             let known = sizes.entry(own_name(image)).or_default();
             *known = known.saturating_add(total(image).samples);
         }
@@ -103,7 +103,7 @@ pub(super) fn other_name(reads: &[Read], args: &Comparison) -> Option<Renamed> {
         let mut files: BTreeMap<String, u64> = BTreeMap::new();
         for read in reads.iter().filter(|read| read.set == set) {
             whole = whole.saturating_add(read.part.counted.samples);
-            for image in read.samples.images.iter().filter(|image| counts(image, args)) {
+            for image in read.images(args) {
                 let samples = total(image).samples;
                 if image.record.kind == ImageKind::File {
                     let known = files.entry(name(image, &args.renamed)).or_default();

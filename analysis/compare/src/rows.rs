@@ -12,7 +12,7 @@ use stats::tally::{self, Tally, Weighed};
 
 use super::Comparison;
 use super::renamed::{Renamed, name};
-use super::table::{Read, Subject, counts};
+use super::table::{Read, Subject};
 
 type Rows = BTreeMap<Subject, (BTreeSet<ImageId>, Vec<Tally>)>;
 
@@ -76,7 +76,7 @@ fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
         };
         let first = samples.epochs.len();
         samples.epochs.extend(read.samples.epochs.iter().cloned());
-        for image in read.samples.images.iter().filter(|image| counts(image, args)) {
+        for image in read.images(args) {
             let known = images.entry(image.record.id).or_insert_with(|| ImageSamples {
                 record: image.record.clone(),
                 paths: Vec::new(),
@@ -119,7 +119,7 @@ impl<'a> Programs<'a> {
         let mut paths: BTreeMap<(usize, String), BTreeSet<&str>> = BTreeMap::new();
         let mut builds: BTreeMap<String, BTreeSet<ImageId>> = BTreeMap::new();
         for read in reads {
-            for image in read.samples.images.iter().filter(|image| counts(image, args)) {
+            for image in read.images(args) {
                 let name = name(image, &args.renamed);
                 // Only for files: other images have their name as path.
                 if image.record.kind == ImageKind::File {
@@ -163,8 +163,10 @@ impl<'a> Programs<'a> {
 pub(super) fn rebuilt(reads: &[Read], args: &Comparison) -> BTreeSet<String> {
     let mut builds: BTreeMap<String, BTreeMap<usize, BTreeSet<ImageId>>> = BTreeMap::new();
     for read in reads {
-        let lasting =
-            |image: &&ImageSamples| image.record.kind != ImageKind::Jit && !image.is_idle();
+        // Unknown code of a program has the program's name, and is no build of it.
+        let lasting = |image: &&ImageSamples| {
+            !matches!(image.record.kind, ImageKind::Jit | ImageKind::Unresolved) && !image.is_idle()
+        };
         for image in read.samples.images.iter().filter(lasting) {
             builds
                 .entry(name(image, &args.renamed))

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use image::ImageId;
 use model::{Ledger, OpensOn};
+use names::interpreted::{self, Sure};
+use names::procedures::Places;
 use profiledb::{Database, Epoch, EpochId, EpochMeta, Stretch};
 
 use super::renamed::{Renamed, check_renamed, other_name};
@@ -200,8 +202,12 @@ impl Set {
 /// A row's samples as comparisons want them: as many of one weight as would be as unsure. Amounts
 /// are in samples of `unit`, and rates too: a unit is as many as there are seconds.
 fn counted(measure: Measure, row: Tally, whole: Tally, unit: f64) -> Counted {
-    // The weight of a sample of the row; that of the whole where the row has no sample.
-    let one = if row.is_empty() { whole.weight() } else { row.weight() };
+    // The weight of a sample of the row; that of the whole where the row has no sample. A part of
+    // an interpreter's samples is as unsure as fewer, heavier samples.
+    let one = match row.is_empty() || row.occurrences <= 0.0 {
+        true => whole.weight(),
+        false => row.weight() + row.divided / row.occurrences,
+    };
     if one <= 0.0 {
         return Counted::default();
     }
@@ -244,6 +250,18 @@ pub(super) struct Read {
     pub(super) samples: Samples,
     /// All processes are meant.
     pub(super) everything: bool,
+    /// All images are meant.
+    pub(super) is_whole: bool,
+}
+
+impl Read {
+    /// The images whose samples count.
+    pub(super) fn images<'a>(
+        &'a self,
+        args: &'a Comparison,
+    ) -> impl Iterator<Item = &'a ImageSamples> {
+        self.samples.images.iter().filter(|image| counts(image, args, self.is_whole))
+    }
 }
 
 /// Reads the sets. With `apart`, each epoch of a set becomes a set of its own.
@@ -271,6 +289,7 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
         };
         let least = if apart { EACH_MIN_SAMPLES } else { 1 };
         let (mut found, mut roots) = (Vec::new(), BTreeSet::new());
+        let is_whole = questions.iter().all(|(source, ..)| source.images.is_empty());
         for (source, db, epochs) in questions {
             let root = db.root().display().to_string();
             if !roots.insert(db.root().canonicalize().unwrap_or_else(|_| source.db.clone())) {
@@ -284,7 +303,7 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
                 &db,
                 (&epochs, parts.next()),
                 &mut event,
-                &source.whose,
+                &source,
                 (args, least),
                 &mut left_out,
                 &mut problems,
@@ -311,7 +330,8 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
                 sets.push(Set { name, ..set.clone() });
             }
             let everything = samples.whose.is_all();
-            reads.push(Read { set: sets.len().saturating_sub(1), part, samples, everything });
+            let set = sets.len().saturating_sub(1);
+            reads.push(Read { set, part, samples, everything, is_whole });
         }
     }
     for read in &reads {
@@ -320,9 +340,8 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
         }
     }
     check_renamed(&reads, args)?;
-    let everything = args.source.images.is_empty();
     let mut rows = rows(&reads, args, &mut problems);
-    if everything {
+    if reads.iter().all(|read| read.is_whole) {
         add_unresolved(&reads, &mut rows);
     }
     let rebuilt = rebuilt(&reads, args);
@@ -368,7 +387,7 @@ fn read_parts(
     db: &Database,
     (epochs, parts): (&[(String, EpochId)], Option<Vec<Epoch>>),
     event: &mut Option<String>,
-    whose: &ScopeChoice,
+    source: &Question,
     (args, least): (&Comparison, u64),
     left_out: &mut Vec<LeftOut>,
     problems: &mut Vec<Problem>,
@@ -383,6 +402,7 @@ fn read_parts(
     };
     let (mut parts, mut without) = (Vec::new(), Vec::new());
     let mut nothing = None;
+    let places = Places::with_debug_roots(args.debug_roots.clone());
     let stage = progress::stage("reading epochs", all.len() as u64);
     for (host, id, time) in all {
         stage.advance(1);
@@ -396,16 +416,13 @@ fn read_parts(
             event.clone_from(&first);
         }
         let events: Vec<String> = event.iter().cloned().collect();
-        let whose = (whose, args.source.all);
-        let read = match &time {
-            Some(part) => {
-                load::load_parts(db, vec![part.clone()], &events, &args.source.images, whose)
-            }
-            None => {
-                let epoch = std::slice::from_ref(&epoch);
-                load::load(db, epoch, &events, &args.source.images, whose)
-            }
+        let whose = (&source.whose, source.all);
+        let load = |images: &[String]| match &time {
+            Some(part) => load::load_parts(db, vec![part.clone()], &events, images, whose),
+            None => load::load(db, std::slice::from_ref(&epoch), &events, images, whose),
         };
+        let sure = if args.by_image { Sure::Images } else { Sure::Functions };
+        let read = interpreted::load_divided(load, &source.images, (&places, sure));
         let mut samples = match read {
             Ok(samples) => samples,
             Err(
@@ -432,7 +449,8 @@ fn read_parts(
             !is_parted || !problems.iter().any(is_known)
         });
         problems.append(&mut samples.problems);
-        match part(&samples, args) {
+        let is_whole = source.images.is_empty();
+        match part(&samples, args, is_whole) {
             Some(part) if is_parted || part.counted.samples >= least => parts.push((part, samples)),
             other => leave_out(other.map_or(0, |part| part.counted.samples)),
         }
@@ -442,7 +460,7 @@ fn read_parts(
         parts.extend(without.into_iter().map(|part| nothing_in(db, part, &event, &whose)));
     }
     match nothing {
-        Some(error) if parts.is_empty() => Err(whose.hinted(error, db, epochs)),
+        Some(error) if parts.is_empty() => Err(source.whose.hinted(error, db, epochs)),
         _ => Ok(parts),
     }
 }
@@ -477,23 +495,24 @@ fn nothing_in(
 }
 
 /// None when the event never counted in the epoch: nothing is known of it.
-fn part(samples: &Samples, args: &Comparison) -> Option<Part> {
+fn part(samples: &Samples, args: &Comparison, is_whole: bool) -> Option<Part> {
     let epoch = samples.epochs.first()?.meta().clone();
     let event = samples.events.first()?.clone();
     if !event.weights.is_empty() && event.weights.iter().all(|(_, weight)| weight.is_none()) {
         return None;
     }
     let of_images: Tally =
-        samples.images.iter().filter(|image| counts(image, args)).map(total).sum();
-    let everything = args.source.images.is_empty() && samples.whose.is_all();
+        samples.images.iter().filter(|image| counts(image, args, is_whole)).map(total).sum();
+    let everything = is_whole && samples.whose.is_all();
     let nobodys = unresolved::nobodys(everything, samples)
         .into_iter()
         .filter_map(|(_, tallies)| tallies.first().copied());
     Some(Part { epoch, event, counted: of_images + nobodys.sum() })
 }
 
-pub(super) fn counts(image: &ImageSamples, args: &Comparison) -> bool {
-    image.wanted && (args.idle || !args.source.images.is_empty() || !image.is_idle())
+/// Whether an image's samples count; `is_whole`: no images were asked for.
+fn counts(image: &ImageSamples, args: &Comparison, is_whole: bool) -> bool {
+    image.wanted && (args.idle || !is_whole || !image.is_idle())
 }
 
 pub(super) fn total(image: &ImageSamples) -> Tally {

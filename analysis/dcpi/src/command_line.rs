@@ -111,6 +111,8 @@ pub enum Command {
     Push(commands::Push),
     /// Records a command, or the machine for some seconds, with its own dcpid, and reports
     Record(Record),
+    /// What this host allows and the database lacks, each with its remedy
+    Doctor(commands::Doctor),
     /// Lists and removes recordings of dcpi record in the directory for temporary files
     Clean(commands::Clean),
     /// Procedures that take the time now, from the running dcpid, in a terminal
@@ -126,7 +128,11 @@ pub enum Command {
 /// All commands, by the question that they answer, as `dcpi help` shows them on one screen. In
 /// brackets: what the command shows, where its name does not say so.
 const GROUPS: [(&str, &str); 9] = [
-    ("Record", "record (a COMMAND, or the machine), top (the machine now), clean (old recordings)"),
+    (
+        "Record",
+        "record (a COMMAND, or the machine), top (the machine now), clean (old recordings), doctor \
+         (what the host allows)",
+    ),
     (
         "Where",
         "prof (procedures; -i: images), list (instructions), topcounts, callers, callees, tree, \
@@ -228,6 +234,7 @@ impl Command {
             Self::Tar(args) => commands::transfer::tar(args, out),
             Self::Push(args) => commands::push::run(args, out),
             Self::Record(args) => commands::record::run(args, out),
+            Self::Doctor(args) => commands::doctor::run(args, out),
             Self::Clean(args) => commands::clean::run(args, out),
             Self::Top(args) => commands::top::run(args, out),
             Self::Mcp(args) => commands::mcp::run(args),
@@ -238,7 +245,7 @@ impl Command {
 }
 
 /// Runs a command line and gives what it prints.
-fn captured(arguments: Vec<OsString>) -> Result<(Vec<u8>, Outcome), AnalysisError> {
+pub(crate) fn captured(arguments: Vec<OsString>) -> Result<(Vec<u8>, Outcome), AnalysisError> {
     let mut out = Vec::new();
     let outcome = match parse(arguments)? {
         Invocation::Run(command) => command.run(&mut out)?,

@@ -17,6 +17,7 @@
 
 pub mod command_line;
 mod commands;
+pub mod completions;
 mod destination;
 mod options;
 mod plain_file;

@@ -8,10 +8,11 @@ use std::process::ExitCode;
 
 use dcpi::command_line::{self, Command, Invocation};
 use dcpi::terminal::Paged;
-use dcpi::{Outcome, suggestion};
+use dcpi::{Outcome, completions, suggestion};
 use query::{AnalysisError, progress};
 
 fn main() -> ExitCode {
+    completions::answer();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let db = suggestion::typed_db(&arguments);
     let say = |line: &str| match &db {

@@ -14,11 +14,14 @@ use profiledb::Stretch;
 use query::DEFAULT_DB;
 use query::error::AnalysisError;
 use query::load::Question;
-use query::scope::{Dimension, ScopeChoice};
 use query::select::{EpochChoice, Epochs as WhichEpochs};
 use query::times::{self, Moment};
 use query::zone::Zone;
 use stats::Confidence;
+
+mod scope;
+
+pub use scope::{By, OfThreads, ScopeArgs};
 
 /// Parses the options of one command as if they had been typed after its name.
 ///
@@ -58,6 +61,15 @@ pub struct Prof {
     /// A row per label, unit, process, command or thread instead of per procedure
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
+    /// A row per value of a label (Go) or attribute (OpenTelemetry) that programs set for their
+    /// threads, from call stacks
+    #[arg(
+        long,
+        value_name = "KEY",
+        conflicts_with_all = ["by_image", "lines", "inclusive", "inlined", "by"],
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    pub by_attribute: Option<String>,
     /// Only the rows with the most samples, until they have P % of all samples together
     #[arg(long, value_name = "P%", value_parser = parse_keep)]
     pub keep: Option<f64>,
@@ -290,63 +302,6 @@ impl Chosen {
     }
 }
 
-/// Label, unit and process of samples that were kept apart; without any of these options,
-/// samples of all scopes are summed up.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScopeArgs {
-    /// Only samples of runs with this label (dcpilabel LABEL COMMAND)
-    #[arg(long, value_name = "LABEL", value_parser = NonEmptyStringValueParser::new())]
-    pub label: Option<String>,
-    /// Only samples of this systemd unit, or of containers of this name or image (dcpid --by-unit)
-    #[arg(long, value_name = "UNIT", value_parser = NonEmptyStringValueParser::new())]
-    pub unit: Option<String>,
-    /// Only samples of this process: its call stacks, and in reports that read none the images
-    /// whose samples are kept apart by process (dcpid --per-process IMAGE)
-    #[arg(long, value_name = "PID")]
-    pub pid: Option<u32>,
-}
-
-impl ScopeArgs {
-    /// The scopes whose samples are read.
-    pub fn choice(&self) -> ScopeChoice {
-        ScopeChoice {
-            label: self.label.clone(),
-            unit: self.unit.clone(),
-            pid: self.pid,
-            ..ScopeChoice::default()
-        }
-    }
-}
-
-/// Command and thread of call stacks: options of the commands that read them.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct OfThreads {
-    /// Only call stacks of processes of this command, as ps -o comm shows it
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    pub command: Option<String>,
-    /// Only call stacks of threads of this name
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    pub thread: Option<String>,
-    /// Only call stacks of these threads, by number, separated by commas
-    #[arg(
-        long = "tid",
-        value_name = "TID",
-        value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
-    pub tids: Vec<u32>,
-}
-
-impl OfThreads {
-    /// The question for the call stacks of these threads alone.
-    pub fn narrow(&self, mut question: Question) -> Question {
-        question.whose.command.clone_from(&self.command);
-        question.whose.thread.clone_from(&self.thread);
-        question.whose.tids.clone_from(&self.tids);
-        question
-    }
-}
-
 /// The part of call stacks that a tree shows: options of `dcpi tree` and `dcpi flame`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfCalls {
@@ -357,7 +312,7 @@ pub struct OfCalls {
         long,
         value_name = "[IMAGE] PROCEDURE",
         num_args = 1..=2,
-        conflicts_with = "by_thread",
+        conflicts_with_all = ["by_thread", "by_attribute"],
         value_parser = NonEmptyStringValueParser::new()
     )]
     pub from: Vec<String>,
@@ -370,33 +325,6 @@ pub struct OfCalls {
     /// Leave out inlined functions: their time is that of the procedure with the code
     #[arg(long)]
     pub no_inlined: bool,
-}
-
-/// The parts of a scope, by which dcpid keeps samples apart.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// A row per label.
-    Label,
-    /// A row per systemd unit or container.
-    Unit,
-    /// A row per process, from call stacks; from samples where dcpid kept processes apart
-    Pid,
-    /// A row per command, from call stacks
-    Command,
-    /// A row per name of threads of a process, from call stacks
-    Thread,
-}
-
-impl From<By> for Dimension {
-    fn from(by: By) -> Self {
-        match by {
-            By::Label => Self::Label,
-            By::Unit => Self::Unit,
-            By::Pid => Self::Pid,
-            By::Command => Self::Command,
-            By::Thread => Self::Thread,
-        }
-    }
 }
 
 /// Options of the commands that compare sets.

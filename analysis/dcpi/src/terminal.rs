@@ -10,9 +10,8 @@ use report::Style;
 /// unless the user has chosen other options.
 const LESS_OPTIONS: &str = "FRX";
 
-/// Characters in a line of a file or pipe, which have no width: fits a window beside another, and
-/// most mails.
-const COLUMNS: usize = 120;
+/// Characters in a line of a file or pipe, which have no width: fits every terminal and mail.
+const COLUMNS: usize = 80;
 /// Lines are not made for narrower terminals: numbers alone take so much.
 const MIN_COLUMNS: usize = 40;
 
@@ -24,7 +23,7 @@ pub fn style(full_names: bool, verbose: bool) -> Style {
     Style {
         columns: columns(asked.as_deref(), size),
         full_names,
-        wrap: io::stdout().is_terminal(),
+        wrap: io::stdout().is_terminal() || !verbose,
         colour: has_colour(),
         verbose,
     }

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use image::ImageKind;
-use model::Thread;
+use model::{Attributes, Thread};
 use profiledb::Scope;
 
 use super::pieces::Piece;
@@ -30,6 +30,7 @@ mod table {
     pub(super) const MAPPING: u64 = 1;
     pub(super) const LOCATION: u64 = 2;
     pub(super) const FUNCTION: u64 = 3;
+    pub(super) const LINK: u64 = 4;
     pub(super) const STRING: u64 = 5;
     pub(super) const ATTRIBUTE: u64 = 6;
     pub(super) const STACK: u64 = 7;
@@ -108,10 +109,11 @@ fn add_stacks(
         let stack = dictionary.stack(path);
         let thread = stacks.thread(sample);
         let attributes = thread.map(|thread| dictionary.thread(thread)).unwrap_or_default();
+        let link = thread.map_or(0, |thread| dictionary.link(thread));
         let is_time = resolved.events.get(sample.event).is_some_and(|event| event.period == 0);
         let value = if is_time { sample.occurrences } else { sample.samples };
         let source = samples.of_scope(sample.scope);
-        samples.add_one((source, sample.event), stack, &attributes, value);
+        samples.add_one((source, sample.event), stack, (&attributes, link), value);
     }
 }
 
@@ -153,23 +155,23 @@ impl BySource {
     /// Samples of a stack, by event.
     fn add(&mut self, source: usize, stack: u64, counts: &[u64]) {
         for (event, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            self.add_one((source, event), stack, &[], *count);
+            self.add_one((source, event), stack, (&[], 0), *count);
         }
     }
 
-    /// Message `Sample`: stack_index, attribute_indices, values.
+    /// Message `Sample`: stack_index, attribute_indices, link_index, values.
     fn add_one(
         &mut self,
         (source, event): (usize, usize),
         stack: u64,
-        attributes: &[u64],
+        (attributes, link): (&[u64], u64),
         value: u64,
     ) {
         let at = source.saturating_mul(self.events).saturating_add(event);
         if let Some(profile) = self.profiles.get_mut(at).filter(|_| event < self.events) {
             let mut sample = Message::default();
             sample.number(1, stack).numbers(2, attributes.iter().copied());
-            sample.numbers(4, [signed(value)]);
+            sample.number(3, link).numbers(4, [signed(value)]);
             profile.message(2, &sample);
         }
     }
@@ -290,6 +292,17 @@ fn key_value(key: &str, value: &Value) -> Message {
     message
 }
 
+/// Keys of what every thread has. Keys of a sample are unique, so a program's own are left out
+/// where they are the same.
+const OF_THREADS: [&str; 4] = ["dcpi.command", "thread.name", "process.pid", "thread.id"];
+
+/// The identity of the request that a thread worked for.
+fn request(thread: &Thread) -> Option<(u128, u64)> {
+    let trace = thread.attributes.get(Attributes::TRACE_ID).filter(|id| id.len() == 32)?;
+    let span = thread.attributes.get(Attributes::SPAN_ID).filter(|id| id.len() == 16)?;
+    Some((u128::from_str_radix(trace, 16).ok()?, u64::from_str_radix(span, 16).ok()?))
+}
+
 /// Message `ProfilesDictionary`. The first entry of each table is empty and stands for none.
 #[derive(Default)]
 struct Dictionary {
@@ -297,6 +310,7 @@ struct Dictionary {
     strings: HashMap<String, u64>,
     functions: HashMap<(u64, u64, u64), u64>,
     attributes: HashMap<(u64, Value), u64>,
+    links: HashMap<(u128, u64), u64>,
     stacks: HashMap<Vec<u64>, u64>,
     /// Entries but the first.
     mappings: u64,
@@ -428,16 +442,70 @@ impl Dictionary {
         next
     }
 
+    /// The link of a thread to the request that it worked for; 0: it worked for none.
+    fn link(&mut self, thread: &Thread) -> u64 {
+        let Some((trace, span)) = request(thread) else { return 0 };
+        let next = self.links.len() as u64 + 1;
+        let number = *self.links.entry((trace, span)).or_insert(next);
+        if number == next {
+            // Message `Link`: trace_id, span_id.
+            let mut link = Message::default();
+            link.bytes(1, &trace.to_be_bytes()).bytes(2, &span.to_be_bytes());
+            self.body.message(table::LINK, &link);
+        }
+        number
+    }
+
     /// The attributes of a thread.
     fn thread(&mut self, thread: &Thread) -> Vec<u64> {
-        let texts = [("dcpi.command", &thread.command), ("thread.name", &thread.name)];
-        let numbers = [("process.pid", thread.pid), ("thread.id", thread.tid)];
+        let [command, name, pid, tid] = OF_THREADS;
+        let texts = [(command, &thread.command), (name, &thread.name)];
+        let numbers = [(pid, thread.pid), (tid, thread.tid)];
         let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+        let texts = texts.map(|(key, text)| (key, text.as_str()));
+        let has_link = request(thread).is_some();
+        let own = thread.attributes.iter();
+        let own = own.filter(|(key, _)| {
+            !OF_THREADS.contains(key)
+                && (!has_link || !matches!(*key, Attributes::TRACE_ID | Attributes::SPAN_ID))
+        });
+        let texts = texts.chain(own);
         let numbers = numbers.into_iter().filter(|(_, number)| *number > 0);
         texts
-            .map(|(key, text)| (key, Value::Text(text.clone())))
+            .map(|(key, text)| (key, Value::Text(text.to_owned())))
             .chain(numbers.map(|(key, number)| (key, Value::Number(u64::from(number)))))
             .map(|(key, value)| self.attribute(key, value))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_profile::with_stacks;
+    use super::*;
+
+    #[test]
+    fn attributes_are_the_samples_and_requests_are_links() {
+        let mut resolved = with_stacks();
+        let [trace, span] = [0x9e_u8, 0xcd].map(|byte| format!("{byte:02x}"));
+        let pairs = [
+            (Attributes::TRACE_ID, trace.repeat(16)),
+            (Attributes::SPAN_ID, span.repeat(8)),
+            ("route", "/checkout".to_owned()),
+            ("thread.id", "mine".to_owned()),
+        ];
+        let attributes = Attributes::of(pairs.map(|(key, value)| (key.to_owned(), value)));
+        for thread in &mut resolved.stacks.threads {
+            thread.attributes = attributes.clone();
+        }
+        let mut out = Vec::new();
+        let _ = write(&resolved, &mut out).unwrap();
+        let count = |part: &[u8]| out.windows(part.len()).filter(|window| *window == part).count();
+        let link = [&[0x0a, 16][..], &[0x9e; 16], &[0x12, 8], &[0xcd; 8]].concat();
+        assert_eq!((count(&link), count(b"route"), count(b"/checkout")), (1, 1, 1));
+        assert_eq!(
+            (count(b"trace_id"), count(b"mine"), count(trace.repeat(16).as_bytes())),
+            (0, 0, 0)
+        );
     }
 }

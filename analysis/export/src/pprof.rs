@@ -221,6 +221,7 @@ impl Writer {
         texts.extend(scope.and_then(|scope| Some(("unit", scope.unit.as_deref()?))));
         texts.extend(thread.map(|thread| ("command", thread.command.as_str())));
         texts.extend(thread.map(|thread| ("thread", thread.name.as_str())));
+        texts.extend(thread.into_iter().flat_map(|thread| thread.attributes.iter()));
         for (key, value) in texts.into_iter().filter(|(_, value)| !value.is_empty()) {
             let mut label = Message::default();
             label.number(1, self.text(key)).number(2, self.text(value));

@@ -210,16 +210,13 @@ pub(super) fn without_loops(resolved: &mut Resolved, loops: &Loops) {
     }
     let code = |node: &StackNode| {
         let (image, place) = resolved.frame_place(&node.frame)?;
-        Some((image, place, Frame::Code(image.id, ImageOffset(place.offset))))
+        Some(Frame::Code(image.id, ImageOffset(place.offset)))
     };
     let ran = |node: usize| {
         let node = resolved.stacks.nodes.get(node)?;
-        let (image, place, innermost) = code(node)?;
-        let (_, _, caller) = code(resolved.stacks.nodes.get(node.parent?)?)?;
-        let procedure = place.procedure.and_then(|at| image.procedures.get(at));
-        let name = procedure.map_or("", |procedure| procedure.name.as_str());
-        let is_loop = interpreted::interprets(image.kind, name);
-        interpreted::ran(loops, innermost, caller).filter(|_| is_loop).and(node.parent)
+        let innermost = code(node)?;
+        let caller = code(resolved.stacks.nodes.get(node.parent?)?)?;
+        interpreted::ran(loops, innermost, caller).and(node.parent)
     };
     let mut sums: BTreeMap<(usize, usize, usize, usize), StackSample> = BTreeMap::new();
     for sample in &resolved.stacks.samples {

@@ -136,7 +136,13 @@ pub(crate) fn with_stacks() -> Resolved {
     let (app, kernel) = (resolved.images[0].id, resolved.images[1].id);
     let code = |image, offset| Frame::Code(image, ImageOffset(offset));
     let [caller, f] = [code(app, 0x1180), code(app, 0x1014)];
-    let thread = |tid| Thread { command: "app;x".into(), pid: 7, name: format!("w {tid}"), tid };
+    let thread = |tid| Thread {
+        command: "app;x".into(),
+        pid: 7,
+        name: format!("w {tid}"),
+        tid,
+        ..Thread::default()
+    };
     let mut cycles = Stacks::new();
     cycles.add_stack([caller, f], &thread(8), Value::of_one(3_000_000));
     let cut = [Frame::Cut(Cut::Truncated), caller, code(app, 0x1010)];

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
+use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use clap_mangen::Man;
 
 /// Shells with completions.
@@ -66,11 +67,19 @@ fn write(directory: &Path) -> io::Result<()> {
         for (name, page) in pages(program.clone(), section)? {
             fs::write(man.join(name), page)?;
         }
-        for shell in SHELLS {
+        // dcpi itself answers for the names of its database.
+        for shell in SHELLS.into_iter().filter(|_| program.get_name() != "dcpi") {
             let mut program = program.clone();
             let name = program.get_name().to_owned();
             clap_complete::generate_to(shell, &mut program, name, &completions)?;
         }
+    }
+    let scripts: [(&str, &dyn EnvCompleter); 3] =
+        [("dcpi.bash", &Bash), ("_dcpi", &Zsh), ("dcpi.fish", &Fish)];
+    for (file, shell) in scripts {
+        let mut script = Vec::new();
+        dcpi::completions::script(shell, &mut script)?;
+        fs::write(completions.join(file), script)?;
     }
     Ok(())
 }

@@ -26,6 +26,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer, serve_server};
 
 use tokio::sync::Semaphore;
+pub use tools::is_of_the_database;
 use tools::{TOOLS, ToolOf};
 
 /// What the server reads.

@@ -59,6 +59,9 @@ const SELECTION: &[Argument] = &[
     argument("host", Kind::Of("--host"), "the host, where the database has several"),
     argument("label", Kind::Of("--label"), "only samples with this label"),
     argument("unit", Kind::Of("--unit"), "only this systemd unit or container"),
+    argument("container", Kind::Of("--container"), "only containers of this name or image"),
+    argument("pod", Kind::Of("--pod"), "only containers of this pod"),
+    argument("namespace", Kind::Of("--namespace"), "only pods of this namespace"),
     argument("pid", Kind::Number("--pid", u32::MAX as u64), "only this process"),
 ];
 const ROWS: &[Argument] = &[argument("rows", Kind::Number("-n", 500), "at most so many rows")];
@@ -98,7 +101,19 @@ pub(crate) const TOOLS: &[ToolOf] = &[
                 IMAGE,
                 argument(
                     "by",
-                    Kind::OneOf("--by", &["label", "unit", "pid", "command", "thread"]),
+                    Kind::OneOf(
+                        "--by",
+                        &[
+                            "label",
+                            "unit",
+                            "container",
+                            "pod",
+                            "namespace",
+                            "pid",
+                            "command",
+                            "thread",
+                        ],
+                    ),
                     "rows of these instead of procedures",
                 ),
                 argument("images", Kind::Flag("--images"), "a row for each image"),
@@ -303,7 +318,7 @@ impl Argument {
                     return unfit(&format!("text of 1 to {WORD_MAX} bytes"));
                 };
                 match self.kind {
-                    Kind::Set if !is_set(word) => {
+                    Kind::Set if !is_of_the_database(word) => {
                         return unfit("label:NAME, an epoch's ID, or since:TIME,until:TIME");
                     }
                     Kind::Of(option) => words.push(format!("{option}={word}")),
@@ -315,16 +330,30 @@ impl Argument {
     }
 }
 
-/// Whether a SET of `dcpi diff` is of the database that is served: epochs, or keys of which none
+/// Whether a SET of `dcpi diff` is of the database that is read: epochs, or keys of which none
 /// names another database.
-fn is_set(word: &str) -> bool {
-    const KEYS: [&str; 8] =
-        ["epoch", "epoch-label", "host", "label", "pid", "since", "unit", "until"];
+pub fn is_of_the_database(set: &str) -> bool {
+    const KEYS: [&str; 12] = [
+        "container",
+        "epoch",
+        "epoch-label",
+        "host",
+        "image",
+        "label",
+        "namespace",
+        "pid",
+        "pod",
+        "since",
+        "unit",
+        "until",
+    ];
+    // The mark of epochs that begin with a dash.
+    let epochs = set.strip_prefix('@').unwrap_or(set);
     let is_epoch = |end: &str| {
         matches!(end, "" | "latest" | "all") || end.chars().all(|c| c.is_ascii_digit() || c == '-')
     };
     let has_own_key = |pair: &str| pair.split_once(':').is_some_and(|(key, _)| KEYS.contains(&key));
-    word.split("..").all(is_epoch) || word.split(',').all(has_own_key)
+    epochs.split("..").all(is_epoch) || set.split(',').all(has_own_key)
 }
 
 /// Longest value of an argument, in bytes: mangled names are this long.

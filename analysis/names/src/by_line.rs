@@ -92,13 +92,12 @@ fn of_source(
     let offsets = image.offsets();
     let (located, found) = procedures::locate(samples, image, (&offsets, Rows::Procedures), places);
     problems.extend(found);
-    let path = &image.record.path;
-    let file = if path.is_empty() { &image.record.name } else { path };
+    let file = image.record.path_or_name();
     let of = |(offset, located): (ImageOffset, procedures::Located)| {
         let line = SourcePlace::of(offset).line;
         let place = Frame {
             function: Some(located.place.name()),
-            file: Some(file.clone()),
+            file: Some(file.to_owned()),
             line: Some(line).filter(|line| *line > 0),
             ..Frame::default()
         };

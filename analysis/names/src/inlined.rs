@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use image::{DebugInfo, Frame, ImageOffset, Vaddr};
 
-use crate::procedures::Known;
+use crate::procedures::{Known, SourceLine};
 use query::load::ImageSamples;
 use query::problem::Problem;
 
@@ -24,21 +24,30 @@ pub fn name(frame: &Frame) -> &str {
     frame.function.as_deref().unwrap_or(UNKNOWN)
 }
 
-/// The functions that are inlined at each of these offsets, the outermost first. Where there is no
-/// debug information on this machine, none are known. That is no problem of a report, since its
-/// procedures are.
-pub(crate) fn functions(
+/// What debug information says of code: the functions that are inlined there, and lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Inside {
+    /// The functions, the outermost first.
+    pub(crate) inlined: Box<[Arc<str>]>,
+    /// The line of the procedure that is there, and of each of the functions; empty where lines
+    /// were not asked for.
+    pub(crate) lines: Box<[Option<SourceLine>]>,
+}
+
+/// The functions that are inlined at each of these offsets, with the lines if they are asked for.
+/// Where there is no debug information on this machine, none are known. That is no problem of a
+/// report, since its procedures are.
+pub(crate) fn inside(
     (image, known): (&ImageSamples, &Known),
-    offsets: &[ImageOffset],
+    (offsets, with_lines): (&[ImageOffset], bool),
     debug_roots: &[PathBuf],
     problems: &mut Vec<Problem>,
-) -> Vec<Box<[Arc<str>]>> {
+) -> Vec<Inside> {
     let info = |binary| DebugInfo::of(binary, debug_roots, &mut Vec::new());
     let Some(info) = known.binary.as_ref().and_then(info) else { return Vec::new() };
     let Ok(lines) = info.lines() else { return Vec::new() };
     let mut names: HashMap<String, Arc<str>> = HashMap::new();
-    let mut shared = |frame: &Frame| {
-        let name = name(frame);
+    let mut shared = |name: &str| {
         if let Some(known) = names.get(name) {
             return known.clone();
         }
@@ -48,12 +57,20 @@ pub(crate) fn functions(
     };
     let at = |offset: &ImageOffset| {
         let frames = lines.frames(Vaddr(known.address(*offset)));
-        calls(&frames).iter().rev().map(&mut shared).collect()
+        let inlined = calls(&frames).iter().rev().map(|frame| shared(name(frame))).collect();
+        let line = |frame: &Frame| {
+            Some(SourceLine { file: shared(frame.file.as_deref()?), line: frame.line? })
+        };
+        let lines = match with_lines {
+            true => frames.iter().rev().map(line).collect(),
+            false => [].into(),
+        };
+        Inside { inlined, lines }
     };
-    let functions = offsets.iter().map(at).collect();
+    let found = offsets.iter().map(at).collect();
     if let Some(why) = lines.cut() {
         let (image, id) = (image.record.name.clone(), image.record.id);
         problems.push(Problem::LinesCut { image, id, why });
     }
-    functions
+    found
 }

@@ -6,25 +6,25 @@
 //! the loop, at a place that dcpid saw interpret ([`INTERPRETED`]), called by the function. The
 //! rest (stacks without the function's name) stays the procedure's own. Procedures that the
 //! interpreter calls (a dictionary's look-up, the allocator) are no loops and keep their samples.
-//! So no sample is counted twice, and none is lost.
+//! Code that a runtime's compiler made is divided likewise: it runs the function that it was made
+//! for, and those that were inlined into it. So no sample is counted twice, and none is lost.
 //!
 //! How sure a function's part is: [`Tally::divided`](stats::tally::Tally::divided).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use image::{ImageId, ImageKind, ImageOffset};
+use image::{ImageId, ImageOffset};
 use model::{Frame, INTERPRETED, Language, Profile, SourcePlace, Stacks, Values};
 use profiledb::Epoch;
+use query::error::AnalysisError;
 use query::load::{ImageSamples, Interpreted, Samples};
 use query::problem::{self, Problem};
+use query::select;
 use query::stacks::ByEvent;
-use stats::tally::Tally;
+use stats::tally::{self, Tally};
 
 use crate::procedures::{self, Place, Places, Rows};
 
-/// Begin of the names of interpreters in generated code; other generated code is that of one
-/// function, which it is named after.
-const GENERATED: &str = "Interpreter";
 /// Unit of the weights in [`model::Value::squares`].
 const SQUARES_UNIT: f64 = 1024.0;
 
@@ -124,12 +124,6 @@ pub fn without_loops(
     Some(by_event.iter().map(without).collect())
 }
 
-/// Whether a procedure of an image of this kind may be an interpreter's, rather than the code that
-/// a compiler made of a function.
-pub fn interprets(kind: ImageKind, procedure: &str) -> bool {
-    kind != ImageKind::Jit || procedure.starts_with(GENERATED)
-}
-
 /// Moves the samples of interpreters to the functions that they ran, for events with call stacks;
 /// the images of their source files come to the samples' images. Does nothing the second time.
 pub fn divide(samples: &mut Samples, places: &Places, sure: Sure) {
@@ -215,6 +209,40 @@ fn divide_event(
     images.retain(|image| image.profiles.iter().any(|profile| !profile.is_empty()));
 }
 
+/// Loads samples, all (of no images) or those of `images`, and divides them. As source files may be
+/// asked for, interpreters are loaded too, whose samples the source files' images are given.
+///
+/// # Errors
+/// Those of `load` with these images.
+pub fn load_divided(
+    load: impl Fn(&[String]) -> Result<Samples, AnalysisError>,
+    images: &[String],
+    (places, sure): (&Places, Sure),
+) -> Result<Samples, AnalysisError> {
+    let mut asked = load(images);
+    if images.is_empty() {
+        asked.iter_mut().for_each(|samples| divide(samples, places, sure));
+        return asked;
+    }
+    let of_files = || {
+        if asked.as_ref().is_ok_and(|samples| !any(&samples.epochs)) {
+            return None;
+        }
+        let mut samples = load(&[]).ok()?;
+        divide(&mut samples, places, sure);
+        if samples.interpreted.is_empty() {
+            return None;
+        }
+        let known = samples.images.iter().filter(|image| image.unresolved().is_none());
+        let wanted = select::images(images, known.map(|image| &image.record)).ok()?;
+        for image in &mut samples.images {
+            image.wanted = wanted.contains(&image.record.id);
+        }
+        Some(samples)
+    };
+    of_files().map_or(asked, Ok)
+}
+
 /// The stacks that end in images with loops, by place; `files` gets the source files.
 fn ended(
     stacks: &Stacks,
@@ -259,10 +287,8 @@ fn by_procedure(
     let mut numbers: BTreeMap<Place, usize> = BTreeMap::new();
     let mut of_offset = BTreeMap::new();
     for (offset, located) in offsets.into_iter().zip(located) {
-        if interprets(image.record.kind, &located.place.name()) {
-            let next = numbers.len();
-            of_offset.insert(offset, *numbers.entry(located.place).or_insert(next));
-        }
+        let next = numbers.len();
+        of_offset.insert(offset, *numbers.entry(located.place).or_insert(next));
     }
     let mut procedures: Vec<Ended> = numbers.iter().map(|_| Ended::default()).collect();
     for (offset, ended) in ended {
@@ -279,9 +305,6 @@ fn by_procedure(
 
 /// The parts of a procedure's samples, which stand for `occurrences`; and the share of all parts
 /// together, with the variance of the occurrences that stay.
-///
-/// A share of the stacks is binomial. It is taken for that of one more stack, of which half is the
-/// part's: one stack of a function is no proof that there is no other function.
 fn parts(ended: &Ended, occurrences: f64, sure: Sure) -> (Vec<Part>, (f64, f64)) {
     if ended.weight <= 0.0 || ended.by_target.is_empty() {
         return (Vec::new(), (0.0, 0.0));
@@ -290,10 +313,7 @@ fn parts(ended: &Ended, occurrences: f64, sure: Sure) -> (Vec<Part>, (f64, f64))
         true => ended.weight * ended.weight / ended.squares,
         false => 1.0,
     };
-    let variance = |share: f64| {
-        let share = (share * stacks + 0.5) / (stacks + 1.0);
-        occurrences * occurrences * share * (1.0 - share) / (stacks + 1.0)
-    };
+    let variance = |share: f64| occurrences * occurrences * tally::share_variance(share, stacks);
     let key = |(image, offset): Target| match sure {
         Sure::Functions => (image, SourcePlace::of(offset).function().start),
         Sure::Lines => (image, offset.0),

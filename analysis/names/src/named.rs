@@ -130,11 +130,12 @@ pub fn inlined_into(candidates: &[Candidate<'_>], asked: &str) -> Vec<InlinedInt
     let mut found = Vec::new();
     for Candidate { image, known, debug_roots } in candidates {
         let offsets = image.offsets();
-        let inlined = inlined::functions((image, known), &offsets, debug_roots, &mut Vec::new());
+        let without_lines = (offsets.as_slice(), false);
+        let inside = inlined::inside((image, known), without_lines, debug_roots, &mut Vec::new());
         let mut is_asked: HashMap<Arc<str>, bool> = HashMap::new();
         let mut of_procedure: BTreeMap<ImageOffset, u64> = BTreeMap::new();
-        for (offset, functions) in offsets.iter().zip(inlined) {
-            let is_here = functions.into_iter().any(|name| {
+        for (offset, inside) in offsets.iter().zip(inside) {
+            let is_here = inside.inlined.into_iter().any(|name| {
                 let fits = |name: &Arc<str>| fit(name, asked).is_some_and(|fit| !fit.is_partial());
                 *is_asked.entry(name).or_insert_with_key(fits)
             });

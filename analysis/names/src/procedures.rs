@@ -19,7 +19,9 @@ use image::{
 };
 
 use crate::debuginfod::Debuginfod;
-use crate::{inlined, named, parallel};
+use crate::inlined::{self, Inside};
+use crate::{named, parallel};
+use model::SourcePlace;
 use query::load::{ImageSamples, Samples};
 use query::problem::{self, NoProcedures, Problem};
 use query::{progress, unresolved};
@@ -72,6 +74,17 @@ pub enum Rows {
     Procedures,
     /// Functions: where some are inlined into a procedure, the innermost.
     Functions,
+    /// The same, each at its source lines.
+    Lines,
+}
+
+/// A line of a source file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceLine {
+    /// The file, as debug information or an interpreter names it.
+    pub file: Arc<str>,
+    /// The line: from 1 on.
+    pub line: u32,
 }
 
 /// A procedure, or what samples are attributed to without one.
@@ -123,6 +136,9 @@ pub struct Located {
     pub place: Place,
     /// The functions that are inlined there, the outermost first; empty unless they were asked for.
     pub inlined: Box<[Arc<str>]>,
+    /// The source lines of the procedure and of each of these functions; empty unless they were
+    /// asked for and are known.
+    pub lines: Box<[Option<SourceLine>]>,
     /// Bytes from the start of the procedure; 0 where there is none.
     pub into: u64,
     /// Its address, as [`Place::Procedure`]'s.
@@ -138,25 +154,42 @@ pub fn locate(
 ) -> (Vec<Located>, Vec<Problem>) {
     let mut problems = Vec::new();
     let known = known(samples, image, places, Needed::At(offsets), &mut problems);
-    let inlined = match &known {
-        Ok(known) if rows == Rows::Functions => {
-            inlined::functions((image, known), offsets, &places.debug_roots, &mut problems)
+    let inside = match &known {
+        Ok(known) if rows != Rows::Procedures => {
+            let asked = (offsets, rows == Rows::Lines);
+            inlined::inside((image, known), asked, &places.debug_roots, &mut problems)
         }
         _ => Vec::new(),
     };
-    let mut inlined = inlined.into_iter();
+    let mut inside = inside.into_iter();
+    let file: Arc<str> = image.record.path_or_name().into();
+    let is_script = rows == Rows::Lines && image.record.id.is_name();
     let at = |offset: &ImageOffset| {
-        let inlined = inlined.next().unwrap_or_default();
-        let unnamed = |place| Located { place, inlined: [].into(), into: 0, address: offset.0 };
+        let Inside { inlined, mut lines } = inside.next().unwrap_or_default();
+        let unnamed = |place| Located {
+            place,
+            inlined: [].into(),
+            lines: [].into(),
+            into: 0,
+            address: offset.0,
+        };
         match &known {
             Err(why) => unnamed(Place::NoProcedures(why.short())),
             Ok(known) => {
                 let address = known.address(*offset);
                 let procedure = known.procedures.find(*offset);
                 procedure.map_or(Located { address, ..unnamed(Place::Unknown) }, |procedure| {
+                    let place = SourcePlace::of(*offset);
+                    // The functions of a script have places of its source for addresses.
+                    let range = procedure.start.0..procedure.end.0;
+                    if is_script && place.function() == range && place.line > 0 {
+                        let (file, line) = (Arc::clone(&file), place.line);
+                        lines = [Some(SourceLine { file, line })].into();
+                    }
                     Located {
                         place: known.place(procedure),
                         inlined,
+                        lines,
                         into: offset.0.saturating_sub(procedure.start.0),
                         address,
                     }
@@ -214,12 +247,12 @@ fn attribute_image(
     match known(samples, image, places, Needed::At(&offsets), &mut problems) {
         Ok(known) => {
             let mut innermost = HashMap::new();
-            if rows == Rows::Functions {
+            if rows != Rows::Procedures {
                 let roots = &places.debug_roots;
-                let inlined = inlined::functions((image, &known), &offsets, roots, &mut problems);
-                let at = offsets.iter().zip(inlined);
-                innermost
-                    .extend(at.filter_map(|(at, inlined)| Some((*at, inlined.last()?.clone()))));
+                let asked = (offsets.as_slice(), false);
+                let inside = inlined::inside((image, &known), asked, roots, &mut problems);
+                let at = offsets.iter().zip(inside);
+                innermost.extend(at.filter_map(|(at, of)| Some((*at, of.inlined.last()?.clone()))));
             }
             let rows = count(image, &known, &innermost);
             problems.extend(known.stripped.then(|| nameless(image, &rows)).flatten());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use model::Thread;
-use profiledb::{Database, EpochId, Scope};
+use profiledb::{Container, Database, EpochId, Scope};
 
 use crate::error::AnalysisError;
 
@@ -16,6 +16,12 @@ pub struct ScopeChoice {
     pub label: Option<String>,
     /// Only samples of this systemd unit or container.
     pub unit: Option<String>,
+    /// Only samples of containers of this name or image.
+    pub container: Option<String>,
+    /// Only samples of containers of this pod.
+    pub pod: Option<String>,
+    /// Only samples of containers of pods in this namespace.
+    pub namespace: Option<String>,
     /// Only samples of this process number: call stacks, and images that are kept apart by process.
     pub pid: Option<u32>,
     /// Only call stacks of processes with this name of their first thread.
@@ -24,6 +30,8 @@ pub struct ScopeChoice {
     pub thread: Option<String>,
     /// Only call stacks of threads with one of these numbers; of all, if there are none.
     pub tids: Vec<u32>,
+    /// Only call stacks of threads for which the program had set all of these, `KEY=VALUE`.
+    pub attributes: Vec<String>,
 }
 
 /// The parts of a scope, by which dcpid keeps samples apart.
@@ -33,6 +41,12 @@ pub enum Dimension {
     Label,
     /// By systemd unit or container.
     Unit,
+    /// By container.
+    Container,
+    /// By pod of containers.
+    Pod,
+    /// By namespace of pods.
+    Namespace,
     /// By process.
     Pid,
     /// By command: the name of the process's first thread.
@@ -41,6 +55,8 @@ pub enum Dimension {
     Thread,
     /// By number of the thread.
     Tid,
+    /// By what the program had set for the thread.
+    Attribute,
 }
 
 /// One value of a dimension; none: samples that were not kept apart by it.
@@ -50,6 +66,12 @@ pub enum Part {
     Label(Option<String>),
     /// A unit.
     Unit(Option<String>),
+    /// A container, with its image.
+    Container(Option<String>),
+    /// A pod, with its namespace.
+    Pod(Option<String>),
+    /// A namespace.
+    Namespace(Option<String>),
     /// A process.
     Pid(Option<u32>),
     /// A command.
@@ -58,6 +80,8 @@ pub enum Part {
     Thread(Option<String>),
     /// Numbers of threads.
     Tids(Vec<u32>),
+    /// Attributes of a thread, `KEY=VALUE`.
+    Attributes(Vec<String>),
 }
 
 impl Dimension {
@@ -66,10 +90,14 @@ impl Dimension {
         match self {
             Self::Label => Part::Label(scope.label.clone()),
             Self::Unit => Part::Unit(scope.unit.clone()),
+            Self::Container => Part::Container(scope.container().map(Container::shown)),
+            Self::Pod => Part::Pod(scope.container().and_then(Container::shown_pod)),
+            Self::Namespace => Part::Namespace(scope.namespace().map(str::to_owned)),
             Self::Pid => Part::Pid(scope.pid),
             Self::Command => Part::Command(None),
             Self::Thread => Part::Thread(None),
             Self::Tid => Part::Tids(Vec::new()),
+            Self::Attribute => Part::Attributes(Vec::new()),
         }
     }
 
@@ -79,11 +107,34 @@ impl Dimension {
         match self {
             Self::Label => Part::Label(None),
             Self::Unit => Part::Unit(None),
+            Self::Container => Part::Container(None),
+            Self::Pod => Part::Pod(None),
+            Self::Namespace => Part::Namespace(None),
             Self::Pid => Part::Pid((thread.pid > 0).then_some(thread.pid)),
             Self::Command => Part::Command(some(&thread.command)),
             Self::Thread => Part::Thread(some(&thread.name).or_else(|| some(&thread.command))),
             Self::Tid => Part::Tids((thread.tid > 0).then_some(thread.tid).into_iter().collect()),
+            Self::Attribute => {
+                let pairs = thread.attributes.iter();
+                Part::Attributes(pairs.map(|(key, value)| format!("{key}={value}")).collect())
+            }
         }
+    }
+
+    /// Whether a scope is of the part of this dimension that was asked for. Units, containers and
+    /// pods have several names.
+    fn is_of(self, part: &Part, scope: &Scope) -> bool {
+        match part {
+            Part::Unit(Some(name)) => scope.is_of_unit(name),
+            Part::Container(Some(name)) => scope.is_of_container(name),
+            Part::Pod(Some(name)) => scope.is_of_pod(name),
+            part => self.of(scope) == *part,
+        }
+    }
+
+    /// Whether call stacks are kept by this dimension.
+    const fn is_of_threads(self) -> bool {
+        matches!(self, Self::Pid | Self::Command | Self::Thread | Self::Tid | Self::Attribute)
     }
 
     /// The dimension's name, as a title of a column.
@@ -91,10 +142,14 @@ impl Dimension {
         match self {
             Self::Label => "label",
             Self::Unit => "unit",
+            Self::Container => "container",
+            Self::Pod => "pod",
+            Self::Namespace => "namespace",
             Self::Pid => "pid",
             Self::Command => "command",
             Self::Thread => "thread",
             Self::Tid => "tid",
+            Self::Attribute => "attribute",
         }
     }
 
@@ -103,10 +158,14 @@ impl Dimension {
         match self {
             Self::Label => "labelled",
             Self::Unit => "of unit",
+            Self::Container => "of container",
+            Self::Pod => "of pod",
+            Self::Namespace => "of namespace",
             Self::Pid => "of process",
             Self::Command => "of command",
             Self::Thread => "of threads named",
             Self::Tid => "of threads",
+            Self::Attribute => "with attributes",
         }
     }
 
@@ -114,12 +173,16 @@ impl Dimension {
     const fn how(self) -> &'static str {
         match self {
             Self::Label => "dcpilabel LABEL COMMAND labels samples",
-            Self::Unit => "dcpid --by-unit keeps units apart",
+            Self::Unit | Self::Container => "dcpid --by-unit keeps units and containers apart",
+            Self::Pod | Self::Namespace => {
+                "dcpid --by-unit keeps containers apart, with the pods that CRI-O and containerd \
+                 under Kubernetes tell"
+            }
             Self::Pid => {
                 "dcpid --per-process IMAGE keeps an image's processes apart, and call stacks have \
                  process numbers: dcpi prof --inclusive, tree, callers, flame"
             }
-            Self::Command | Self::Thread | Self::Tid => {
+            Self::Command | Self::Thread | Self::Tid | Self::Attribute => {
                 "only call stacks are kept by command and thread: dcpi prof --inclusive, tree, \
                  callers, flame"
             }
@@ -133,20 +196,29 @@ impl Part {
         match self {
             Self::Label(_) => Dimension::Label,
             Self::Unit(_) => Dimension::Unit,
+            Self::Container(_) => Dimension::Container,
+            Self::Pod(_) => Dimension::Pod,
+            Self::Namespace(_) => Dimension::Namespace,
             Self::Pid(_) => Dimension::Pid,
             Self::Command(_) => Dimension::Command,
             Self::Thread(_) => Dimension::Thread,
             Self::Tids(_) => Dimension::Tid,
+            Self::Attributes(_) => Dimension::Attribute,
         }
     }
 
     /// The value as text, if there is one.
     pub fn value(&self) -> Option<String> {
         match self {
-            Self::Label(text) | Self::Unit(text) | Self::Command(text) | Self::Thread(text) => {
-                text.clone()
-            }
+            Self::Label(text)
+            | Self::Unit(text)
+            | Self::Container(text)
+            | Self::Pod(text)
+            | Self::Namespace(text)
+            | Self::Command(text)
+            | Self::Thread(text) => text.clone(),
             Self::Pid(pid) => pid.map(|pid| pid.to_string()),
+            Self::Attributes(pairs) => (!pairs.is_empty()).then(|| pairs.join(", ")),
             Self::Tids(tids) if tids.is_empty() => None,
             Self::Tids(tids) => {
                 Some(tids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
@@ -159,19 +231,28 @@ impl Part {
         let none = match self {
             Self::Label(_) => "[no label]",
             Self::Unit(_) => "[no unit]",
+            Self::Container(_) => "[no container]",
+            Self::Pod(_) => "[no pod]",
+            Self::Namespace(_) => "[no namespace]",
             Self::Pid(_) => "[not by process]",
             Self::Command(_) => "[no command]",
             Self::Thread(_) => "[no thread name]",
             Self::Tids(_) => "[no thread number]",
+            Self::Attributes(_) => "[no attribute]",
         };
         self.value().unwrap_or_else(|| none.to_owned())
     }
 }
 
+/// Whether a program had set an attribute, `KEY=VALUE`, for its thread.
+fn has_attribute(thread: &Thread, pair: &str) -> bool {
+    pair.split_once('=').is_some_and(|(key, value)| thread.attributes.get(key) == Some(value))
+}
+
 impl ScopeChoice {
     /// Whether samples of all scopes are chosen.
-    pub const fn is_all(&self) -> bool {
-        self.label.is_none() && self.unit.is_none() && !self.is_by_thread()
+    pub fn is_all(&self) -> bool {
+        !self.is_by_thread() && self.parts().is_empty()
     }
 
     /// Whether the choice is one among the threads of call stacks.
@@ -181,22 +262,32 @@ impl ScopeChoice {
 
     /// Whether the choice can be answered from call stacks only.
     pub const fn needs_stacks(&self) -> bool {
-        self.command.is_some() || self.thread.is_some() || !self.tids.is_empty()
+        self.command.is_some()
+            || self.thread.is_some()
+            || !self.tids.is_empty()
+            || !self.attributes.is_empty()
     }
 
     /// The choice without process, command and thread.
     pub fn without_threads(&self) -> Self {
-        Self { label: self.label.clone(), unit: self.unit.clone(), ..Self::default() }
+        Self {
+            pid: None,
+            command: None,
+            thread: None,
+            tids: Vec::new(),
+            attributes: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Whether call stacks of this thread are chosen, which are in this scope.
     pub fn admits_thread(&self, scope: &Scope, thread: &Thread) -> bool {
         self.parts().into_iter().all(|part| match part {
             Part::Tids(tids) => tids.contains(&thread.tid),
-            Part::Unit(Some(name)) => scope.is_of_unit(&name),
+            Part::Attributes(pairs) => pairs.iter().all(|pair| has_attribute(thread, pair)),
             part => {
                 let dimension = part.dimension();
-                dimension.of(scope) == part || dimension.of_thread(thread) == part
+                dimension.is_of(&part, scope) || dimension.of_thread(thread) == part
             }
         })
     }
@@ -206,10 +297,14 @@ impl ScopeChoice {
         let parts = [
             Part::Label(self.label.clone()),
             Part::Unit(self.unit.clone()),
+            Part::Container(self.container.clone()),
+            Part::Pod(self.pod.clone()),
+            Part::Namespace(self.namespace.clone()),
             Part::Pid(self.pid),
             Part::Command(self.command.clone()),
             Part::Thread(self.thread.clone()),
             Part::Tids(self.tids.clone()),
+            Part::Attributes(self.attributes.clone()),
         ];
         parts.into_iter().filter(|part| part.value().is_some()).collect()
     }
@@ -224,19 +319,22 @@ impl ScopeChoice {
 
     /// Whether samples of this scope are chosen.
     pub fn admits(&self, scope: &Scope) -> bool {
-        self.parts().into_iter().all(|part| match part {
-            Part::Unit(Some(name)) => scope.is_of_unit(&name),
-            part => part.dimension().of(scope) == part,
-        })
+        self.parts().into_iter().all(|part| part.dimension().is_of(&part, scope))
     }
 
     /// For people: `labelled "x", of process 7`.
     pub fn shown(&self) -> String {
+        self.shown_of(|_| true)
+    }
+
+    /// The same, of some dimensions.
+    fn shown_of(&self, is_wanted: impl Fn(Dimension) -> bool) -> String {
         let shown = |(dimension, value): (Dimension, String)| match dimension {
             Dimension::Pid | Dimension::Tid => format!("{} {value}", dimension.words()),
             _ => format!("{} {value:?}", dimension.words()),
         };
-        self.asked().into_iter().map(shown).collect::<Vec<_>>().join(", ")
+        let asked = self.asked().into_iter().filter(|(dimension, _)| is_wanted(*dimension));
+        asked.map(shown).collect::<Vec<_>>().join(", ")
     }
 
     /// Refuses a choice that has no samples in any of these scopes.
@@ -258,16 +356,13 @@ impl ScopeChoice {
                 .collect()
         };
         let scopes = known.clone();
-        let unknown = self.asked().into_iter().find_map(|(dimension, asked)| {
-            let known = values(dimension);
-            let is_known = match dimension {
-                Dimension::Unit => scopes.clone().any(|scope| scope.is_of_unit(&asked)),
-                _ => known.iter().any(|part| part.value().as_ref() == Some(&asked)),
-            };
-            (!is_known).then_some((dimension, asked, known))
+        let unknown = self.parts().into_iter().find_map(|asked| {
+            let dimension = asked.dimension();
+            let is_known = scopes.clone().any(|scope| dimension.is_of(&asked, scope));
+            (!is_known).then(|| (dimension, values(dimension)))
         });
         // Each value has samples, but no sample has all of them.
-        let Some((dimension, asked, known)) = unknown else {
+        let Some((dimension, known)) = unknown else {
             return Err(AnalysisError::NoScope {
                 asked: self.shown(),
                 known: Vec::new(),
@@ -275,28 +370,23 @@ impl ScopeChoice {
                 elsewhere: None,
             });
         };
-        let alone = match dimension {
-            Dimension::Label => Self { label: Some(asked), ..Self::default() },
-            Dimension::Unit => Self { unit: Some(asked), ..Self::default() },
-            Dimension::Pid => Self { pid: self.pid, ..Self::default() },
-            Dimension::Command => Self { command: Some(asked), ..Self::default() },
-            Dimension::Thread => Self { thread: Some(asked), ..Self::default() },
-            Dimension::Tid => Self { tids: self.tids.clone(), ..Self::default() },
-        };
         let known = known.into_iter().filter_map(|part| part.value()).collect();
-        let (asked, how) = (alone.shown(), dimension.how());
+        let (asked, how) = (self.shown_of(|of| of == dimension), dimension.how());
         Err(AnalysisError::NoScope { asked, known, how, elsewhere: None })
     }
 
     /// The error of a choice of which there are no call stacks among those of these threads. It
     /// names the values that there are of the first part of the choice that no thread has.
     pub fn no_threads(&self, threads: &BTreeSet<&Thread>) -> AnalysisError {
-        let mut of_threads = self
-            .asked()
-            .into_iter()
-            .filter(|(dimension, _)| !matches!(dimension, Dimension::Label | Dimension::Unit));
+        let mut of_threads =
+            self.asked().into_iter().filter(|(dimension, _)| dimension.is_of_threads());
         let values = |dimension: Dimension| -> BTreeSet<Part> {
-            let parts = threads.iter().map(|thread| dimension.of_thread(thread));
+            let parts = threads.iter().flat_map(|thread| match dimension.of_thread(thread) {
+                Part::Attributes(pairs) => {
+                    pairs.into_iter().map(|pair| Part::Attributes(vec![pair])).collect()
+                }
+                part => vec![part],
+            });
             parts.filter(|part| part.value().is_some()).collect()
         };
         let unknown = of_threads.find_map(|(dimension, asked)| {

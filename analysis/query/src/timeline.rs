@@ -1,5 +1,6 @@
 //! The samples of one event by columns of time, each a slice of the database or several.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use image::ImageId;
@@ -13,11 +14,18 @@ use crate::scope::ScopeChoice;
 use crate::select;
 use crate::stacks::{check_scope, of_epochs, without_stacks};
 
+/// Loads samples of some images, or of all: of no images.
+pub type Load<'a> = dyn Fn(&[String]) -> Result<Samples, AnalysisError> + 'a;
+
+/// Loads the samples of the images asked for, the second argument, by [`Load`], and may change
+/// them.
+pub type Prepare<'a> = dyn Fn(&Load<'_>, &[String]) -> Result<Samples, AnalysisError> + 'a;
+
 /// The subject of a timeline.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Of<'a> {
-    /// Samples by place.
-    Samples,
+    /// Samples by place, those of each column loaded so.
+    Samples(&'a Prepare<'a>),
     /// Call stacks, which have threads.
     Stacks {
         /// The name of the sum of the parts.
@@ -74,8 +82,9 @@ impl Question {
         let mut sums = Sums { images: BTreeMap::new(), events: Vec::new() };
         let (mut stacks, mut without_stacks) = (Vec::new(), Vec::new());
         let found = match of {
-            Of::Samples => {
-                sums.read((&db, parts), (&epochs, &event), &asked, &whose, &mut problems)
+            Of::Samples(prepare) => {
+                let asked = (&asked, prepare);
+                sums.read((&db, parts), (&epochs, &event), asked, &whose, &mut problems)
             }
             Of::Stacks { parts: events, .. } => {
                 let events = if events.is_empty() { vec![event.clone()] } else { events.to_vec() };
@@ -206,7 +215,7 @@ impl Sums {
         &mut self,
         (db, columns): (&Database, Vec<Vec<(usize, Epoch)>>),
         (epochs, event): (&[Epoch], &String),
-        asked: &Asked<'_>,
+        (asked, prepare): (&Asked<'_>, &Prepare<'_>),
         whose: &ScopeChoice,
         problems: &mut Vec<Problem>,
     ) -> Result<(), AnalysisError> {
@@ -217,8 +226,18 @@ impl Sums {
         let (count, mut refused) = (columns.len(), None);
         for (at, parts) in columns.into_iter().enumerate().filter(|(_, of)| !of.is_empty()) {
             let (of, only): (Vec<usize>, Vec<Epoch>) = parts.into_iter().unzip();
-            match load::sums_of(db, only, &asked, problems) {
-                Ok(samples) => self.add(samples, (at, count), &of),
+            let met = RefCell::new(Vec::new());
+            let load = |images: &[String]| {
+                let asked = Asked { images, ..asked };
+                load::sums_of(db, only.clone(), &asked, &mut met.borrow_mut())
+            };
+            let samples = prepare(&load, asked.images);
+            problems.append(&mut met.borrow_mut());
+            match samples {
+                Ok(mut samples) => {
+                    problems.append(&mut samples.problems);
+                    self.add(samples, (at, count), &of);
+                }
                 // A label or image that has no samples in this column may have some in another.
                 Err(error) => refused = Some(error),
             }

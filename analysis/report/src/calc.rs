@@ -6,9 +6,7 @@ use std::ops::Range;
 use code::skid::Skid;
 use stalls::{Explanation, Scale, TimeBreakdown, Wait};
 
-use super::costs::{
-    self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, is_known, number, told, word,
-};
+use super::costs::{self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, is_known, number, word};
 use super::fields::{Address, Approximate, Fraction, InOrder, Shown};
 use super::json::{self, OfProcedure, ProblemEntry};
 use super::landed::landed;
@@ -17,7 +15,8 @@ use super::quantity::{self, moment, percent, period, plain, thousands};
 use super::table::width;
 use super::text::{self, detail, head, machine, note, problem_lines, selection};
 use super::{
-    EventColumn, ImageName, Report, Selection, Style, escape, hottest, listing_text, out_edges,
+    EventColumn, ImageName, Report, Selection, Style, escape, heads, hottest, listing_text,
+    out_edges,
 };
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -68,6 +67,8 @@ crate::fields! {
         pub sums (text): TimeBreakdown;
         spent (flat): super::stalls::Spent = |it| super::stalls::spent(&it.sums);
         pub loops: Vec<LoopRow>;
+        /// blocks that `--hot` left out, and their samples of time
+        pub omitted (text): (usize, f64);
         /// by address
         pub blocks (text): Vec<BlockRow>;
         blocks (rows): Vec<Block<'_>>
@@ -259,6 +260,9 @@ pub struct InstructionCost {
     pub why: Explanation,
 }
 
+/// What a graph with unknown jumps means for the numbers.
+const MISSING: &str = "the procedure has jumps whose targets are not all known: executions of the blocks behind them are understated";
+
 /// Characters before the column beside an instruction's samples and cycles.
 const MARGIN: usize = 24;
 /// Further indentation, on a terminal, of the second and later lines of a text in that column.
@@ -269,17 +273,27 @@ impl Report for CalcReport {
     type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        self.text_head(style, out)?;
-        loops::write(&self.loops, self.blocks.iter().map(|block| block.samples).sum(), style, out)?;
+        match style.verbose {
+            true => self.text_head(style, out)?,
+            false => self.brief(style, out)?,
+        }
+        if self.scale.is_some() {
+            writeln!(out)?;
+            super::stalls::table(&self.sums).write(style, out)?;
+        }
+        let samples = self.blocks.iter().map(|block| block.samples).sum::<f64>() + self.omitted.1;
+        loops::write(&self.loops, samples, style, out)?;
         hottest::text(self, style, out)?;
         for block in &self.blocks {
             writeln!(out)?;
             self.text_block(block, style, out)?;
         }
-        if !self.problems.is_empty() {
+        let mut notes = if style.verbose { Vec::new() } else { self.notes() };
+        notes.extend(problem_lines(text::told(&self.problems, style)));
+        if !notes.is_empty() {
             writeln!(out)?;
         }
-        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+        notes.iter().try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> &Self {
@@ -292,10 +306,42 @@ impl Report for CalcReport {
 }
 
 impl CalcReport {
+    /// The head without `-v`: procedure and samples in a line, the recording in another.
+    fn brief(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let of = self.events.get(self.time).map_or_else(String::new, |column| {
+            let here = quantity::counted(column.equal(), column.event.noun());
+            format!("{here} of {}", column.event.name)
+        });
+        let parts = self.parts.iter();
+        let parts =
+            parts.map(|(name, at)| listing_text::of_procedure(name, at.clone(), width(&of), style));
+        let parts = parts.collect::<Vec<String>>().join(" and ");
+        heads::brief(&format!("{parts}: {of}"), &self.selection, &self.whose, style, out)
+    }
+
+    /// What a reader without `-v` must know of the numbers.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.omitted.0 > 0 {
+            let blocks = quantity::counted(self.omitted.0 as u64, "block");
+            notes.push(format!("{blocks} left out (without --hot there are all)"));
+        }
+        notes.extend(costs::not_known(self.scale).map(|why| format!("note: cycles are {why}")));
+        if self.missing_edges {
+            notes.push(format!("note: {MISSING}"));
+        }
+        if self.machine.assumed {
+            notes.push(format!("note: processor: {}", self.machine.shown()));
+        }
+        notes
+    }
+
     fn text_head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
-        let parts =
-            self.parts.iter().map(|(name, at)| listing_text::of_procedure(name, at.clone(), style));
+        let parts = self
+            .parts
+            .iter()
+            .map(|(name, at)| listing_text::of_procedure(name, at.clone(), 0, style));
         head(style, out, "procedure", &parts.collect::<Vec<String>>().join(" and "))?;
         listing_text::also(&self.aliases, style, out)?;
         let path = if self.image.path.is_empty() { &self.image.name } else { &self.image.path };
@@ -327,19 +373,14 @@ impl CalcReport {
         detail(
             style,
             out,
-            "runs",
+            "times",
             &format!(
-                "executions for one entry of the procedure, with their interval of {sure} % confidence where that in the number is high or medium; low: it may be many times too large or too small"
+                "a block ran for one call of the procedure, with their interval of {sure} % confidence where that in the number is high or medium; low: it may be many times too large or too small"
             ),
         )?;
         self.text_scale(style, out)?;
         if self.missing_edges {
-            head(
-                style,
-                out,
-                "missing",
-                "the procedure has jumps whose targets are not all known: executions of the blocks behind them are understated",
-            )?;
+            head(style, out, "missing", MISSING)?;
         }
         self.findings.iter().try_for_each(|of| {
             head(style, out, "found", &format!("{} at {:#x}", of.kind, of.address))
@@ -352,49 +393,44 @@ impl CalcReport {
         let (start, end) = (block.start, block.end);
         let is_low = runs.confidence == estimate::Confidence::Low;
         let known = !is_low && runs.low > 0.0 && runs.high / runs.low < UNKNOWN;
-        let range = if known {
-            format!("{}–{}", number(runs.low), number(runs.high))
-        } else {
-            "without bounds".to_owned()
+        let sure = word(runs.confidence);
+        let range = match known {
+            true => format!("{}–{}, {sure} confidence", number(runs.low), number(runs.high)),
+            false => format!("{sure} confidence"),
         };
-        let runs = format!("runs {}, {range} ({})", number(runs.value), word(runs.confidence));
+        let times = format!("{} times per call ({range})", number(runs.value));
         let share = percent(block.samples / all);
-        text::line(
-            style,
-            out,
-            MARGIN,
-            &format!("{start:#x}..{end:#x}  {runs}, {share} % of samples"),
-        )?;
+        let says = format!("{start:#x}..{end:#x}  {share} % of samples, {times}");
+        text::line(style, out, MARGIN, &says)?;
         if let Some(cycles) = block.cycles {
             let count = block.instructions.len().max(1) as f64;
             let most =
                 block.cycles_most.filter(|most| most.is_finite() && *most > cycles * ROUGHLY);
-            let most = most.map(|most| format!(", at most {}", cycle(most))).unwrap_or_default();
+            let most = most.map(|most| format!(", worst {}", cycle(most))).unwrap_or_default();
             let shown =
-                |cycles: f64| format!("{} cy ({} CPI)", cycle(cycles), cycle(cycles / count));
+                |cycles: f64| format!("{} cycles ({} CPI)", cycle(cycles), cycle(cycles / count));
             let best =
                 block.best.map(|best| format!("best case {}, ", shown(best))).unwrap_or_default();
             text::line(
                 style,
                 out,
                 MARGIN,
-                &format!("{:>21}  {best}took {}{most}", "", shown(cycles)),
+                &format!("{:>21}  {best}typical {}{most}", "", shown(cycles)),
             )?;
         } else if let Some(best) = block.best {
             let most = block.cycles_most.filter(|most| most.is_finite() && *most > best);
-            let most = most.map_or_else(String::new, |most| format!(", at most {}", cycle(most)));
+            let most = most.map_or_else(String::new, |most| format!(", worst {}", cycle(most)));
             let best = cycle(best);
             text::line(
                 style,
                 out,
                 MARGIN,
-                &format!("{:>21}  best case {best} cy, cycles not known{most}", ""),
+                &format!("{:>21}  best case {best} cycles, typical not known{most}", ""),
             )?;
         }
         for line in &block.instructions {
             self.text_stall(line, style, out)?;
-            let taken = (line.samples > 0 && is_known(self.scale))
-                .then(|| format!("{} cy", cycle(line.why.cycles)));
+            let taken = (line.samples > 0 && is_known(self.scale)).then(|| cycle(line.why.cycles));
             let samples = if line.samples > 0 { thousands(line.samples) } else { String::new() };
             let taken = taken.unwrap_or_default();
             let at = format!("{samples:>12} {taken:>9}  {:#x}  ", line.address);
@@ -408,14 +444,10 @@ impl CalcReport {
 }
 
 impl CalcReport {
-    /// The lines `machine`, `cycles` and `spent on` of the head.
+    /// The lines `machine` and `cycles` of the head.
     fn text_scale(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         machine(style, out, &self.machine)?;
-        head(style, out, "cycles", &costs::cycles(self.scale))?;
-        if self.scale.is_none() {
-            return Ok(());
-        }
-        super::stalls::text(&self.sums, style, out)
+        head(style, out, "cycles", &costs::cycles(self.scale))
     }
 
     /// The line before an instruction with its stall and possible causes: a bubble.
@@ -426,11 +458,11 @@ impl CalcReport {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let stall = line.stall(self.scale, self.sums.samples);
-        let Some(Stall { least, most, letters }) = stall else { return Ok(()) };
+        let Some(Stall { least, most, .. }) = stall else { return Ok(()) };
         let why = &line.why;
         if why.best.wait != Wait::Nothing && why.best.cycles >= 1.0 {
             let what = super::stalls::wait(why.best.wait);
-            let best = format!("{} cy", cycle(why.best.cycles));
+            let best = cycle(why.best.cycles);
             text::line(
                 style,
                 out,
@@ -438,33 +470,18 @@ impl CalcReport {
                 &format!("{:>12} {best:>9}  best case: waits for {what}", ""),
             )?;
         }
-        let causes: Vec<String> = told(&why.culprits)
-            .map(|culprit| {
-                let at = if culprit.at == line.address {
-                    String::new()
-                } else {
-                    format!(" at {:#x}", culprit.at)
-                };
-                format!("{}{at}", culprit.cause)
-            })
-            .collect();
         let stalled = if !is_known(self.scale) {
             String::new()
         } else if most > least * ROUGHLY {
-            format!("{}–{} cy", cycle(least), cycle(most))
+            format!("{}–{}", cycle(least), cycle(most))
         } else {
-            format!("{} cy", cycle(least))
-        };
-        let causes = if causes.is_empty() {
-            "no cause explains it".to_owned()
-        } else {
-            causes.join(", or ")
+            cycle(least)
         };
         text::line(
             style,
             out,
             MARGIN + NEXT,
-            &format!("{letters:>12} {stalled:>9}  stalled: {causes}"),
+            &format!("{:>12} {stalled:>9}  stalled: {}", "", line.causes()),
         )
     }
 }

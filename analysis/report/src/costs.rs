@@ -63,25 +63,57 @@ impl InstructionCost {
     }
 }
 
+impl InstructionCost {
+    /// What may have stalled the instruction, the largest first, with the places of causes that are
+    /// elsewhere.
+    pub(super) fn causes(&self) -> String {
+        let culprits: Vec<&Culprit> = told(&self.why.culprits).collect();
+        // Misses of the data cache and of the data TLB, which samples hardly tell apart.
+        let is_whole = |at: u64| {
+            let of_data =
+                |cause: &Cause| culprits.iter().any(|of| (of.cause, of.at) == (*cause, at));
+            Cause::ALL.iter().filter(|cause| cause.is_of_data()).all(of_data)
+        };
+        let mut causes: Vec<String> = Vec::new();
+        for culprit in &culprits {
+            let what = match culprit.cause.is_of_data() && is_whole(culprit.at) {
+                true => "cache or TLB miss".to_owned(),
+                false => culprit.cause.to_string(),
+            };
+            let at = match culprit.at == self.address {
+                true => String::new(),
+                false => format!(" at {:#x}", culprit.at),
+            };
+            let cause = format!("{what}{at}");
+            if !causes.contains(&cause) {
+                causes.push(cause);
+            }
+        }
+        if causes.is_empty() { "no cause explains it".to_owned() } else { causes.join(", or ") }
+    }
+}
+
 /// The meaning and the error of cycles, in words.
 pub(super) fn cycles(scale: Option<Scale>) -> String {
+    if let Some(why) = not_known(scale) {
+        return why.to_owned();
+    }
     let Some(Scale { samples_per_cycle, upper, lower, basis, .. }) = scale else {
-        return "not known: the procedure has no samples of time".to_owned();
+        return String::new();
     };
     let (down, up) = (number(samples_per_cycle / upper), number(samples_per_cycle / lower));
     let by = match basis {
         ScaleBasis::RetiredInstructions => {
-            return "cy: cycles of one execution, measured with samples of instructions".to_owned();
+            return "of one execution, measured with samples of instructions".to_owned();
         }
         ScaleBasis::ExactCounts => {
-            return "cy: cycles of one execution: samples of time, divided by exact counts"
-                .to_owned();
+            return "of one execution: samples of time, divided by exact counts".to_owned();
         }
         ScaleBasis::Unknown => return NOT_KNOWN.to_owned(),
         ScaleBasis::Rounds => "the rounds that a loop makes between two samples; true cycles:",
         ScaleBasis::IssuePoints => "instructions that hardly ever stalled; true cycles: probably",
     };
-    format!("cy: cycles of one execution, by {by} {down}–{up} times that")
+    format!("of one execution, by {by} {down}–{up} times that")
 }
 
 /// The line `cycles` of a procedure whose cycles are not known.
@@ -92,12 +124,18 @@ pub(super) fn is_known(scale: Option<Scale>) -> bool {
     scale.is_some_and(|scale| scale.is_known())
 }
 
-/// The meaning of runs, in words.
-const RUNS: &str =
-    "runs: executions for one entry of the procedure; sure: confidence in their number";
+/// The reason why the cycles of one execution have only bounds; `None` where they are estimated.
+pub(super) fn not_known(scale: Option<Scale>) -> Option<&'static str> {
+    match scale {
+        None => Some("not known: the procedure has no samples of time"),
+        Some(Scale { basis: ScaleBasis::Unknown, .. }) => Some(NOT_KNOWN),
+        Some(_) => None,
+    }
+}
 
-/// Titles of the columns of a listing.
-pub(super) const TITLES: [&str; 5] = ["runs", "sure", "cy", "to cy", "may be"];
+/// Titles of the columns of a listing, and the line above them.
+pub(super) const TITLES: [&str; 4] = ["call", "confidence", "typical", "worst"];
+pub(super) const TITLES_ABOVE: [&str; 4] = ["times per", "", "cycles:", ""];
 /// Titles of the same columns in CSV.
 pub(super) const COLUMNS: [&str; 8] =
     ["runs", "runs_low", "runs_high", "confidence", "best_cpi", "cpi", "cpi_most", "letters"];
@@ -124,8 +162,8 @@ impl Costs {
         detail(
             style,
             out,
-            "runs",
-            &format!("{}; letters: dcpi calc --help", RUNS.trim_start_matches("runs: ")),
+            "times",
+            "per call of the procedure, with the confidence in their number",
         )?;
         head(style, out, "cycles", &cycles(self.scale))
     }
@@ -137,14 +175,18 @@ impl Costs {
         let took = line.samples > 0 && self.scale.is_some() && runs.value > 0.0;
         let known = is_known(self.scale);
         let most = took && cycles_most.is_finite() && (cycles_most > cycles * ROUGHLY || !known);
-        let stall = line.stall(self.scale, self.samples);
         [
             number(runs.value),
             word(runs.confidence).to_owned(),
             if took && known { cycle(cycles) } else { String::new() },
             if most { cycle(cycles_most) } else { String::new() },
-            stall.map(|stall| stall.letters).unwrap_or_default(),
         ]
+    }
+
+    /// What may have stalled an instruction, in words; none where it did not stall for long.
+    pub(super) fn causes(&self, address: u64) -> Option<String> {
+        let (_, line) = self.rows.get(&address)?;
+        line.stall(self.scale, self.samples).map(|_| line.causes())
     }
 
     /// An instruction for JSON.
@@ -234,7 +276,7 @@ impl CulpritEntry {
     /// Cycles are null where they are not known.
     pub(super) fn all<'a>(of: impl Iterator<Item = &'a Culprit>, known: bool) -> Vec<Self> {
         let entry = |culprit: &Culprit| Self {
-            cause: culprit.cause.to_string(),
+            cause: culprit.cause.name().to_owned(),
             letter: culprit.cause.letter(),
             address: Address(culprit.at),
             low: known.then_some(Approximate(culprit.low)),

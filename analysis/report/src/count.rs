@@ -6,7 +6,7 @@ use stats::{Confidence, Occurrences};
 
 use super::quantity::{counted, plain, thousands};
 use super::table::{Cell, Table};
-use super::text::{head, note};
+use super::text::{detail, head, note};
 use super::{Report, Style};
 
 crate::fields! {
@@ -121,12 +121,16 @@ impl Report for CountReport {
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         head(style, out, "command", &super::escape(&self.command))?;
-        head(style, out, "runs", &counted(u64::from(self.runs), "run"))?;
+        detail(style, out, "runs", &counted(u64::from(self.runs), "run"))?;
         let Occurrences { value, low, high } = self.seconds;
         let interval =
             if self.runs > 1 { format!(" ({low:.4}–{high:.4})") } else { String::new() };
-        head(style, out, "time", &format!("{value:.4} s a run{interval}"))?;
-        if let Some((user, system)) = self.user_s.zip(self.system_s) {
+        let runs = match style.verbose || self.runs == 1 {
+            true => String::new(),
+            false => format!(", of {} runs", self.runs),
+        };
+        head(style, out, "time", &format!("{value:.4} s a run{interval}{runs}"))?;
+        if let Some((user, system)) = self.user_s.zip(self.system_s).filter(|_| style.verbose) {
             let cpu =
                 format!("{user:.4} s user and {system:.4} s system, by the kernel's accounting");
             head(style, out, "CPU", &cpu)?;

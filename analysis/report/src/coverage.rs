@@ -15,8 +15,8 @@ pub(super) fn missed(ledger: &Ledger) -> Option<String> {
     (missed > 0 && missed >= ledger.implied / 100).then(|| {
         let of_implied = percent(ratio(missed, ledger.implied));
         format!(
-            "{of_implied} % of the samples that the period implies were not taken: the kernel throttled the event, as it does on an idle \
-             CPU, or interrupts came late; the idle share is understated"
+            "{of_implied} % of samples missing (idle throttling, or late interrupts); the idle share \
+             is understated"
         )
     })
 }

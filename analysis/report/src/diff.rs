@@ -155,7 +155,9 @@ impl Report for DiffReport {
     type Fields<'a> = DiffJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        self.sets.text_head(style, out)?;
+        if style.verbose {
+            self.sets.text_head(style, out)?;
+        }
         for (word, says) in self.totals.lines(&self.sets) {
             head(style, out, word, &says)?;
         }
@@ -206,7 +208,7 @@ impl Report for DiffReport {
         self.sets.write(table, rows, style, out)?;
         writeln!(out)?;
         let marked = self.rows.iter().filter(|row| row.judged.significant).count();
-        let mut notes = self.sets.notes(self.rows.len(), marked);
+        let mut notes = self.sets.notes(self.rows.len(), marked, style.verbose);
         if let Some(Renamed { old, new }) = &self.other_name {
             notes.push(format!(
                 "most of set 1 is {old}, most of set 2 is {new}: if they are builds of one program, --map {old}={new}"

@@ -7,12 +7,13 @@ use profiledb::EpochMeta;
 
 use super::coverage::{missed, part_of_time};
 use super::quantity::{counted, duration, moment, percent, period};
-use super::stacks::stacks_only;
-use super::table::width;
+use super::stacks::{amount, stacks_only};
+use super::table::{cut, width};
 use super::text::{NAMED, ratio};
 use super::timeline::covered;
 use super::{EventColumn, Model, Selection, Style, duration_s, escape};
 use query::load::sum;
+use query::scope::ScopeChoice;
 
 /// Width of the first word of a line of the head.
 const HEAD: usize = 10;
@@ -39,13 +40,28 @@ pub(super) fn machine(style: &Style, out: &mut dyn Write, model: &Model) -> io::
     Ok(())
 }
 
+/// The head of a report on explained procedures: `of` says what part of the samples these have.
+pub(super) fn explained_head(
+    (whence, model): (&Selection, &Model),
+    of: &str,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if !style.verbose {
+        return brief(&format!("explained: {of}"), whence, &ScopeChoice::default(), style, out);
+    }
+    selection(whence, style, out)?;
+    machine(style, out, model)?;
+    head(style, out, "explained", of)
+}
+
 /// A note below a table.
 pub(super) fn note(style: &Style, out: &mut dyn Write, says: &str) -> io::Result<()> {
     line(style, out, NOTE, &escape(says))
 }
 
-/// A line of text. A terminal wraps a line that is wider than the terminal, and indents all but its
-/// first part. Files and pipes get the whole line, since programs search for its words.
+/// A line of text, wrapped where it is wider than the terminal, with all but its first part
+/// indented. With `-v`, files and pipes get the whole line: programs search for its words.
 pub(super) fn line(
     style: &Style,
     out: &mut dyn Write,
@@ -74,6 +90,60 @@ pub(super) fn line(
         }
         (rest, before, least) = (left.trim_start(), indent, 1);
     }
+}
+
+/// The head of a report without `-v`: its subject, and where and when that was recorded. It is one
+/// line if both fit, else two, whose ends are left out where they do not fit.
+pub(super) fn brief(
+    subject: &str,
+    selection: &Selection,
+    whose: &ScopeChoice,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let lines = brief_lines(subject, selection, whose, style);
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// The lines of [`brief`].
+pub(super) fn brief_lines(
+    subject: &str,
+    selection: &Selection,
+    whose: &ScopeChoice,
+    style: &Style,
+) -> Vec<String> {
+    let (subject, mut recorded) = (escape(subject), escape(&recorded(selection)).into_owned());
+    if !whose.is_all() {
+        recorded = format!("samples {} only; {recorded}", escape(&whose.shown()));
+    }
+    let whole = format!("{subject}; {recorded}");
+    if width(&whole) <= style.columns {
+        return vec![whole];
+    }
+    let most = if style.full_names { usize::MAX } else { style.columns };
+    vec![cut(&subject, most), cut(&recorded, most)]
+}
+
+/// For a head: the number of samples of each event, the time that they stand for, and the share of
+/// the idle loop where reports leave that out.
+pub(super) fn counts(events: &[EventColumn], with_idle: bool) -> String {
+    let count = |column: &EventColumn| {
+        let idle = match column.idle > 0 && !with_idle {
+            true => {
+                format!(" ({} % idle left out)", percent(ratio(column.idle, column.event.total())))
+            }
+            false => String::new(),
+        };
+        let event = &column.event;
+        stacks_only(column).unwrap_or_else(|| {
+            let nouns = counted(column.counted.samples, event.noun());
+            let time = column.seconds(column.counted).map_or(String::new(), |_| {
+                format!(", {} of CPU time", amount(column.counted.occurrences, "ns"))
+            });
+            format!("{nouns} of {}{time}{idle}", event.name)
+        })
+    };
+    events.iter().map(count).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn selection(

@@ -31,8 +31,13 @@ pub(super) fn text(report: &CalcReport, style: &Style, out: &mut dyn Write) -> i
     hottest.sort_by(|a, b| b.samples.total_cmp(&a.samples).then(a.start.cmp(&b.start)));
     let mut table = Table::default();
     table.words("hottest blocks");
-    ["% of samples", "runs", "sure", "cy", "CPI"].iter().for_each(|title| table.number(title, ""));
-    table.words("stalled most by");
+    table.number("%", "");
+    table.number("times per call", "");
+    for title in ["confidence", "cycles", "CPI"] {
+        table.number(title, "");
+        table.spared();
+    }
+    table.texts("stalled most by");
     for block in hottest.iter().take(SHOWN_MAX) {
         let took = |count: f64| block.cycles.map(|took| cycle(took / count)).unwrap_or_default();
         table.row(vec![
@@ -47,6 +52,9 @@ pub(super) fn text(report: &CalcReport, style: &Style, out: &mut dyn Write) -> i
     }
     writeln!(out)?;
     table.write(style, out)?;
+    if report.omitted.0 > 0 {
+        return Ok(());
+    }
     let more = counted((report.blocks.len() - hottest.len().min(SHOWN_MAX)) as u64, "more block");
     writeln!(
         out,

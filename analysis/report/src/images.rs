@@ -10,7 +10,7 @@ use super::fields::InOrder;
 use super::json::{self, Event, Head, ProblemEntry};
 use super::quantity::{bytes, counted, moment, thousands};
 use super::table::Table;
-use super::text::{event_head, head, note, problem_lines, selection};
+use super::text::{self, brief, counts, event_head, head, note, problem_lines, selection};
 use super::{EventColumn, Report, Selection, Style, escape};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -89,10 +89,14 @@ impl Report for ImagesReport {
     type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        selection(&self.selection, style, out)?;
-        self.events.iter().try_for_each(|column| event_head(column, true, style, out))?;
-        if !self.whose.is_all() {
-            head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
+        if style.verbose {
+            selection(&self.selection, style, out)?;
+            self.events.iter().try_for_each(|column| event_head(column, true, style, out))?;
+            if !self.whose.is_all() {
+                head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
+            }
+        } else {
+            brief(&counts(&self.events, true), &self.selection, &self.whose, style, out)?;
         }
         writeln!(out)?;
         let mut table = Table::default();
@@ -102,7 +106,12 @@ impl Report for ImagesReport {
         table.number("size", "");
         table.words("first seen");
         table.spared();
-        ["last seen", "code", "kind", "id"].into_iter().for_each(|title| table.words(title));
+        for title in ["last seen", "code", "kind", "id"] {
+            table.words(title);
+            if title == "last seen" {
+                table.spared();
+            }
+        }
         table.paths("image");
         for row in &self.images {
             let record = &row.record;
@@ -126,7 +135,9 @@ impl Report for ImagesReport {
             counted(self.images.len() as u64, "image"),
             thousands(kept as u64)
         )?;
-        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+        problem_lines(text::told(&self.problems, style))
+            .iter()
+            .try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> &Self {

@@ -54,9 +54,13 @@ fn parts(parts: &[Part]) -> Parts {
     let mut by_name: BTreeMap<&str, Value> = parts.iter().map(part).collect();
     let mut of = |dimension: Dimension| by_name.remove(dimension.name());
     Parts {
+        attribute: of(Dimension::Attribute),
         command: of(Dimension::Command),
+        container: of(Dimension::Container),
         label: of(Dimension::Label),
+        namespace: of(Dimension::Namespace),
         pid: of(Dimension::Pid),
+        pod: of(Dimension::Pod),
         thread: of(Dimension::Thread),
         unit: of(Dimension::Unit),
     }
@@ -84,8 +88,8 @@ crate::fields! {
         sorted_by: &'a str;
         confidence: Confidence;
         only (maybe): Only;
-        /// what a row is: `line`, `label`, `unit`, `pid`, `command`, `thread`; absent: a
-        /// procedure, function or image
+        /// what a row is: `line`, `label`, `unit`, `container`, `pod`, `namespace`, `pid`,
+        /// `command`, `thread`, `attribute`; absent: a procedure, function or image
         by (maybe): Option<&'static str>;
         /// with `--lines`: the event whose samples were moved back by their skid to the lines that
         /// took the time; as in `dcpi list`, some stay where they landed
@@ -211,12 +215,14 @@ crate::fields! {
         path (maybe): Option<&'a str> => "path";
         /// `file`, `kernel`, `module`, `vdso`, `bpf`, `jit`, `idle`; `unresolved`: unknown code
         kind (maybe): Option<&'static str>;
-        /// `python`, `javascript`, `java`, `ruby`, `php`: an interpreter ran it; its samples are
-        /// estimated from call stacks
+        /// `python`, `javascript`, `java`, `ruby`, `php`, `lua`, `perl`, `erlang`: an interpreter
+        /// ran it; its samples are estimated from call stacks
         language (maybe): Option<&'static str> => "language";
         part (flat): Parts;
         counts: InOrder<&'a str, u64>, "samples" => "EVENT";
         share: Shares<'a>, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
+        /// time of `sorted_by`, whichever event that is; absent: it counts no time
+        seconds (maybe): Option<f64>, "s" => "seconds";
         /// of the procedure with all that it called (`--inclusive`); absent: the event has no call
         /// stacks
         inclusive (maybe): Option<Shares<'a>>, "share"
@@ -230,12 +236,20 @@ crate::fields! {
     /// The subject of a row with `--by`.
     #[derive(Debug)]
     pub struct Parts {
+        /// with `--by-attribute`: `KEY=VALUE`; `null`: the thread had none
+        attribute (maybe): Option<Value> => "attribute";
         /// with `--by command` or `--by thread`; `null`: not kept apart
         command (maybe): Option<Value> => "command";
+        /// with `--by container`: name and image; `null`: none
+        container (maybe): Option<Value> => "container";
         /// with `--by label`; `null`: none
         label (maybe): Option<Value> => "label";
+        /// with `--by namespace`; `null`: none
+        namespace (maybe): Option<Value> => "namespace";
         /// with `--by pid` or `--by thread`; `null`: not kept apart
         pid (maybe): Option<Value> => "pid";
+        /// with `--by pod`: `NAMESPACE/POD`; `null`: none
+        pod (maybe): Option<Value> => "pod";
         /// with `--by thread`; `null`: not kept apart
         thread (maybe): Option<Value> => "thread";
         /// with `--by unit`; `null`: none
@@ -362,7 +376,7 @@ pub(super) fn prof_columns(report: &ProfReport) -> Vec<&'static str> {
     if report.with_calls {
         titles.extend(["EVENT_inclusive", "EVENT_inclusive_low", "EVENT_inclusive_high"]);
     }
-    titles.extend(["cumulative", "only_WHAT"]);
+    titles.extend(["cumulative", "seconds", "only_WHAT"]);
     titles
 }
 
@@ -418,6 +432,11 @@ fn prof_row<'a>(report: &'a ProfReport, row: &'a Row) -> ProfRow<'a> {
         part: parts(&row.parts),
         counts: by_event(&report.events, tally::samples(&row.counts)),
         share: by_event(&report.events, row.shares.iter().copied()),
+        seconds: report
+            .events
+            .get(report.sort)
+            .zip(row.counts.get(report.sort))
+            .and_then(|(column, count)| column.seconds(*count)),
         inclusive,
         cumulative: Fraction(row.cumulative),
         only: InOrder(asked.map(|(dimension, value)| (dimension.name(), value)).collect()),

@@ -24,6 +24,7 @@ mod count;
 mod coverage;
 mod csv;
 mod diff;
+mod doctor;
 mod epochs;
 mod escape;
 pub mod fields;
@@ -71,6 +72,7 @@ pub use costs::Costs;
 pub use count::{CountReport, CountRow};
 pub use csv::record;
 pub use diff::{DiffReport, DiffRow};
+pub use doctor::{DoctorCheck, DoctorReport};
 pub use escape::{Spelt, escape};
 pub use fields_page::page_of_fields;
 pub use images::{ImageRow, ImagesReport};
@@ -205,6 +207,12 @@ impl EventColumn {
     /// The counted samples as a number of samples of equal weight, [`EventSamples::weight`].
     pub fn equal(&self) -> u64 {
         self.event.equal(self.counted)
+    }
+
+    /// The time that samples stand for, in seconds; None of an event that counts no time.
+    pub fn seconds(&self, of: Tally) -> Option<f64> {
+        let is_time = self.event.unit == "ns" && !self.event.is_exact();
+        is_time.then(|| of.occurrences / timeline::SECOND_NS)
     }
 }
 

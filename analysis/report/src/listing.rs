@@ -54,6 +54,8 @@ pub struct ListReport {
     pub costs: Option<Result<Costs, String>>,
     /// Whether source lines, instructions or both are shown.
     pub view: View,
+    /// Whether only the blocks with most of the time are listed.
+    pub is_hot: bool,
     /// Of a source file that an interpreter ran: the call stacks by which its lines got their
     /// samples; none: code.
     pub stacks: Option<u64>,

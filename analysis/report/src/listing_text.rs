@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use image::{Frame, ImageKind, without_suffix};
 
-use super::costs::TITLES;
+use super::costs::{self, TITLES, TITLES_ABOVE};
+use super::heads;
 use super::landed::landed;
 use super::quantity::{counted, percent, period, plain, thousands};
 use super::stacks::nouns;
 use super::table::{Colour, cut, width};
-use super::text::{detail, head, note, problem_lines, ratio, selection};
+use super::text::{self, detail, head, note, problem_lines, ratio, selection};
 use super::{EventColumn, ListReport, Style, View, escape, fit_procedure};
 use annotate::listing::{ListedInstruction, SourceLine};
 use query::DEFAULT_DB;
@@ -31,6 +32,8 @@ const ALIASES: usize = 8;
 const GAP: &str = "  ";
 /// Spaces that a tab is worth.
 const TAB: &str = "    ";
+/// Columns that can be spared are left out until instructions have so many characters.
+const ROOM: usize = 40;
 /// Least characters of a line's text, however wide the numbers are.
 const TEXT_MIN: usize = 20;
 /// Characters of a line of the head before its text.
@@ -39,7 +42,10 @@ const HEAD_LEFT: usize = 12;
 const TARGET_MAX: usize = 60;
 
 pub(super) fn list(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    list_head(report, style, out)?;
+    match style.verbose {
+        true => list_head(report, style, out)?,
+        false => list_brief(report, style, out)?,
+    }
     writeln!(out)?;
     let mut body = Body { report, style, rows: Vec::new(), files: file_names(report) };
     match report.view {
@@ -61,7 +67,32 @@ pub(super) fn list(report: &ListReport, style: &Style, out: &mut dyn Write) -> i
     } else if !report.problems.is_empty() {
         writeln!(out)?;
     }
-    problem_lines(&report.problems).iter().try_for_each(|line| note(style, out, line))
+    if let Some(why) = costs_not_known(report).filter(|_| !style.verbose) {
+        note(style, out, &format!("note: cycles are {why}"))?;
+    }
+    problem_lines(text::told(&report.problems, style))
+        .iter()
+        .try_for_each(|line| note(style, out, line))
+}
+
+/// Why there are no cycles, where they were asked for.
+fn costs_not_known(report: &ListReport) -> Option<String> {
+    match report.costs.as_ref()? {
+        Ok(costs) => costs::not_known(costs.scale).map(str::to_owned),
+        Err(why) => Some(format!("not known: {why}")),
+    }
+}
+
+/// The head without `-v`: procedure and samples in a line, the recording in another.
+fn list_brief(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let samples = report.events.iter().map(|column| here(column, report.image.kind));
+    let samples = samples.collect::<Vec<_>>().join(", ");
+    let listing = &report.listing;
+    let name = match report.stacks {
+        Some(_) => listing.procedure.clone(),
+        None => of_procedure(&listing.procedure, listing.addresses.clone(), width(&samples), style),
+    };
+    heads::brief(&format!("{name}: {samples}"), &report.selection, &report.whose, style, out)
 }
 
 fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -71,7 +102,7 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
     match report.stacks {
         Some(_) => head(style, out, "function", &escape(&listing.procedure))?,
         None => {
-            let procedure = of_procedure(&listing.procedure, start..end, style);
+            let procedure = of_procedure(&listing.procedure, start..end, 0, style);
             head(style, out, "procedure", &procedure)?;
         }
     }
@@ -134,13 +165,18 @@ fn counted_and_shares(report: &ListReport, style: &Style, out: &mut dyn Write) -
     detail(style, out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
 }
 
-/// A procedure's name and addresses, for the head.
-pub(super) fn of_procedure(name: &str, addresses: Range<u64>, style: &Style) -> String {
+/// A procedure's name and addresses, for a line of the head with so many other characters.
+pub(super) fn of_procedure(
+    name: &str,
+    addresses: Range<u64>,
+    others: usize,
+    style: &Style,
+) -> String {
     let at = format!(" [{:#x}..{:#x}]", addresses.start, addresses.end);
     let room = if style.full_names {
         usize::MAX
     } else {
-        style.columns.saturating_sub(HEAD_LEFT + width(&at))
+        style.columns.saturating_sub(HEAD_LEFT + width(&at) + others)
     };
     // The suffix stays: the address range is of this clone only.
     format!("{}{at}", fit_procedure(name, room.max(TEXT_MIN)))
@@ -157,12 +193,25 @@ pub(super) fn also(aliases: &[String], style: &Style, out: &mut dyn Write) -> io
     head(style, out, "also", &format!("{}{more}", shown.join(", ")))
 }
 
-/// An event's samples in the procedure, and their share of all samples. As in `dcpi prof`, samples
-/// of the idle loop do not count, unless the procedure is the idle loop's.
+/// An event's samples in the procedure, and their share of all samples, in a few words.
+fn here(column: &EventColumn, kind: ImageKind) -> String {
+    let (here, all, _) = parts(column, kind);
+    let (shown, name) = (counted(here, column.event.noun()), &column.event.name);
+    format!("{shown} of {name}, {} %", percent(ratio(here, all)))
+}
+
+/// An event's samples in the procedure, all of its samples, and those of the idle loop. As in
+/// `dcpi prof`, samples of the idle loop do not count, unless the procedure is the idle loop's.
+fn parts(column: &EventColumn, kind: ImageKind) -> (u64, u64, u64) {
+    let idle = if kind == ImageKind::Idle { 0 } else { column.idle };
+    let all = column.event.equal(column.event.taken).saturating_sub(idle);
+    (column.equal(), all, idle)
+}
+
+/// An event's samples in the procedure, and their share of all samples.
 fn event(column: &EventColumn, kind: ImageKind) -> String {
     let event = &column.event;
-    let idle = if kind == ImageKind::Idle { 0 } else { column.idle };
-    let (here, all) = (column.equal(), event.equal(event.taken).saturating_sub(idle));
+    let (here, all, idle) = parts(column, kind);
     let how = match event.is_exact() {
         true => "counted exactly".to_owned(),
         false => format!("one every {}", period(event.period, &event.unit)),
@@ -260,12 +309,18 @@ impl Body<'_> {
         let targets = report.listing.jump_targets();
         let digits = format!("{:x}", report.listing.addresses.end).len();
         let mut before: &[Frame] = &[];
+        let mut next = None;
         for (instruction, shares) in report.listing.instructions.iter().zip(&report.shares) {
             if report.view == View::Both && !same_lines(before, &instruction.frames) {
                 let heading = self.place(&instruction.frames);
                 self.heading(heading);
                 before = &instruction.frames;
             }
+            // Only blocks that --hot leaves out are missing between two instructions.
+            if report.is_hot && next.is_some_and(|next| next != instruction.address) {
+                self.heading("…".to_owned());
+            }
+            next = Some(instruction.address.saturating_add(instruction.len));
             let mark = if targets.contains(&instruction.address) { '>' } else { ' ' };
             let indent = if report.view == View::Both { "  " } else { "" };
             let text = self.instruction(instruction);
@@ -273,6 +328,10 @@ impl Body<'_> {
                 .known_costs()
                 .map(|costs| costs.cells(instruction.address))
                 .unwrap_or_default();
+            if let Some(causes) = report.known_costs().and_then(|of| of.causes(instruction.address))
+            {
+                self.heading(format!("stalled: {causes}"));
+            }
             let text = format!("{indent}{mark} {:>digits$x}  {text}", instruction.address);
             self.add(&instruction.counts, shares, costs, text);
         }
@@ -405,16 +464,8 @@ impl Body<'_> {
                     .for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
             }
         }
-        let costs = self.report.known_costs().map(|_| TITLES.map(width));
-        let costs = costs.map(|mut widths| {
-            for row in &self.rows {
-                widths
-                    .iter_mut()
-                    .zip(&row.costs)
-                    .for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
-            }
-            widths
-        });
+        let mut costs = self.costs_widths();
+        self.spare(&mut widths, &mut costs);
         let cost_cells = |cells: &[String; TITLES.len()]| {
             costs.map_or_else(String::new, |widths| right(cells, &widths))
         };
@@ -425,22 +476,29 @@ impl Body<'_> {
             });
             writeln!(out, "{}", names.collect::<Vec<_>>().join("  ").trim_end())?;
         }
+        // Source lines and causes begin below the titles of costs, which they have none of.
+        let indent: usize = widths.iter().map(|widths| shown_width(widths)).sum();
+        let above = cost_cells(&TITLES_ABOVE.map(str::to_owned));
+        if !above.trim().is_empty() {
+            writeln!(out, "{}{}", " ".repeat(indent), above.trim_end())?;
+        }
         let titles =
             format!("{}{}", numbers(&titles, &widths), cost_cells(&TITLES.map(str::to_owned)));
         writeln!(out, "{}", titles.trim_end())?;
-        let left: usize = widths.iter().map(|widths| shown_width(widths)).sum();
-        let left = left + costs.map_or(0, |widths| shown_width(&widths));
-        let room = if self.style.full_names {
-            usize::MAX
-        } else {
-            self.style.columns.saturating_sub(left).max(TEXT_MIN)
-        };
+        let left = indent + costs.map_or(0, |widths| shown_width(&widths));
         for row in &self.rows {
+            let room = match self.style.full_names {
+                true => usize::MAX,
+                false => {
+                    let before = if row.heading { indent } else { left };
+                    self.style.columns.saturating_sub(before).max(TEXT_MIN)
+                }
+            };
             let text = cut(&row.text, room);
             let line = if row.heading {
                 format!(
                     "{}{}",
-                    " ".repeat(left),
+                    " ".repeat(indent),
                     Colour::paint(Some(Colour::Faint), &text, self.style)
                 )
             } else {
@@ -454,6 +512,49 @@ impl Body<'_> {
             writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
+    }
+}
+
+impl Body<'_> {
+    /// The widths of the columns of costs; none where they are not shown. Columns without any
+    /// number have the width 0, which hides them.
+    fn costs_widths(&self) -> Option<[usize; TITLES.len()]> {
+        self.report.known_costs()?;
+        let mut widths = [0; TITLES.len()];
+        for row in &self.rows {
+            let cells = widths.iter_mut().zip(&row.costs);
+            cells.for_each(|(widest, cell)| *widest = (*widest).max(width(cell)));
+        }
+        let titles = TITLES.iter().zip(TITLES_ABOVE);
+        for (widest, (title, above)) in widths.iter_mut().zip(titles) {
+            if *widest > 0 {
+                *widest = (*widest).max(width(title)).max(width(above));
+            }
+        }
+        Some(widths)
+    }
+
+    /// Hides columns, by the width 0, until instructions have the room that the longest of them
+    /// needs, or [`ROOM`]: intervals first, then confidence.
+    fn spare(&self, widths: &mut [[usize; 3]], costs: &mut Option<[usize; TITLES.len()]>) {
+        if self.style.full_names {
+            return;
+        }
+        let instructions = self.rows.iter().filter(|row| !row.heading);
+        let wanted = instructions.map(|row| width(&row.text)).max().unwrap_or(0).min(ROOM);
+        let fits = |widths: &[[usize; 3]], costs: &Option<[usize; TITLES.len()]>| {
+            let left: usize = widths.iter().map(|widths| shown_width(widths)).sum();
+            let left = left + costs.map_or(0, |widths| shown_width(&widths));
+            left + wanted <= self.style.columns
+        };
+        if !fits(widths, costs) {
+            widths.iter_mut().for_each(|[_, _, interval]| *interval = 0);
+        }
+        if !fits(widths, costs)
+            && let Some([_, confidence, ..]) = costs
+        {
+            *confidence = 0;
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::fields::{Address, Cycles, Executions, Fraction, Interval, Shown};
 use super::json::{Head, ProblemEntry};
 use super::quantity::{counted, percent, thousands};
 use super::table::{Cell, Colour, Table};
-use super::text::{head, note, problem_lines, selection};
+use super::text::{self, brief, head, note, problem_lines, selection};
 use super::{ImageName, ProcedureName, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -187,11 +187,8 @@ fn signed_percent(share: f64) -> String {
     if share < 0.0 { format!("-{}", percent(-share)) } else { percent(share) }
 }
 
-impl Report for LostReport {
-    const NAME: &'static str = "lost";
-    type Fields<'a> = &'a Self;
-
-    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+impl LostReport {
+    fn verbose_head(&self, time: &str, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
         let runs = format!("{} sampled for one counted, {}", digits(self.runs), self.whose.shown());
         head(style, out, "runs", &runs)?;
@@ -199,6 +196,15 @@ impl Report for LostReport {
             head(style, out, "clock", &format!("{:.2} GHz", hertz / 1e9))?;
         }
         head(style, out, "machine", &self.machine)?;
+        head(style, out, "time", time)
+    }
+}
+
+impl Report for LostReport {
+    const NAME: &'static str = "lost";
+    type Fields<'a> = &'a Self;
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let part = |cycles: f64| format!("{} %", signed_percent(self.share(cycles)));
         let time = format!(
             "{} a run: {} ideal, {} lost, {} in code that was not counted (kernel, generated)",
@@ -207,7 +213,11 @@ impl Report for LostReport {
             part(self.lost()),
             part(self.uncounted.value),
         );
-        head(style, out, "time", &time)?;
+        if style.verbose {
+            self.verbose_head(&time, style, out)?;
+        } else {
+            brief(&time, &self.selection, &self.whose, style, out)?;
+        }
         writeln!(out)?;
         self.table(style).write(style, out)?;
         if self.omitted > 0 {
@@ -228,7 +238,9 @@ impl Report for LostReport {
             let meanings = meanings(&causes.into_iter().collect::<Vec<_>>());
             note(style, out, &format!("may be: {meanings}? none of these"))?;
         }
-        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+        problem_lines(text::told(&self.problems, style))
+            .iter()
+            .try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> &Self {

@@ -7,7 +7,7 @@ use super::json::{OmittedRows, ProblemEntry};
 use super::quantity::{counted, percent};
 use super::stacks::{CalleeJson, HeadJson, amount, interval};
 use super::table::{Cell, Colour, Table};
-use super::text::{head, image_cell, note, problem_lines};
+use super::text::{detail, image_cell, note, problem_lines};
 use super::{Callee, OfStacks, Report, Style, Suffixes};
 use query::problem::Problem;
 use stats::Share;
@@ -71,17 +71,13 @@ impl<const OF_CALLERS: bool> NeighboursReport<OF_CALLERS> {
 
 impl Neighbours {
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        self.of.head(style, out)?;
         let (share, ends) = (percent(self.inclusive.share.value), interval(self.inclusive.share));
         let time = amount(self.inclusive.time, &self.of.event.unit);
         let ends = if self.of.event.counted { String::new() } else { format!(" ({ends})") };
         let with = format!("{time} with all that it called, {share} % of all{ends}");
-        head(
-            style,
-            out,
-            "procedure",
-            &super::escape(&format!("{}: {with}", self.procedure.whole())),
-        )?;
+        let subject = format!("{}: {with}", self.procedure.whole());
+        self.of.head(Some(subject.clone()), style, out)?;
+        detail(style, out, "procedure", &subject)?;
         self.of.shares("that time", style, out)?;
         writeln!(out)?;
         self.table(style).write(style, out)?;
@@ -112,7 +108,7 @@ impl Neighbours {
         table.names("image");
         fn names(row: &NeighbourRow) -> (&str, &str) {
             let image = row.procedure.image.as_ref().map_or("", |image| image.name.as_str());
-            (image, &row.procedure.name)
+            (image, row.procedure.shown())
         }
         let suffixes = Suffixes::of(self.rows.iter().map(names));
         for row in &self.rows {

@@ -83,7 +83,8 @@ pub(super) fn period(period: u64, unit: &str) -> String {
 
 pub(super) fn nanoseconds(ns: u64) -> String {
     let (size, unit) = match ns {
-        0..1_000 => (1.0, "ns"),
+        0 => return "0 s".to_owned(),
+        1..1_000 => (1.0, "ns"),
         1_000..1_000_000 => (1e3, "µs"),
         1_000_000..1_000_000_000 => (1e6, "ms"),
         _ => (1e9, "s"),

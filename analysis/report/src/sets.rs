@@ -11,7 +11,7 @@ use super::fields::{Fraction, Shown};
 use super::json::{OmittedRows, Only, ProblemEntry, by_name, joined, problems};
 use super::quantity::{counted, moment, percent, period, plain, thousands};
 use super::table::{Cell, Colour, Table};
-use super::text::{detail, head, note, problem_lines};
+use super::text::{detail, head, note, problem_lines, some_of};
 use super::{Report, Style, Suffixes};
 use compare::{Comparison, LeftOut, Set, Subject};
 use query::load::sum;
@@ -158,6 +158,17 @@ impl SetsReport {
         first.map_or("sample", |part| part.event.noun())
     }
 
+    /// The head without `-v`: the event, and the names of the sets.
+    fn brief(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let first = self.sets.iter().flat_map(|set| &set.parts).next();
+        let event = first.map_or("", |part| &part.event.name);
+        let names: Vec<&str> = self.sets.iter().map(|set| set.name.as_str()).collect();
+        for (word, says) in [("event", event), ("sets", &some_of(&names))] {
+            head(style, out, word, says)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn text_head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let databases: BTreeSet<&str> =
             self.sets.iter().flat_map(|set| &set.dbs).map(String::as_str).collect();
@@ -221,7 +232,7 @@ impl SetsReport {
     }
 
     /// The notes below the table of `rows`, of which `marked` have a mark.
-    pub(super) fn notes(&self, rows: usize, marked: usize) -> Vec<String> {
+    pub(super) fn notes(&self, rows: usize, marked: usize, verbose: bool) -> Vec<String> {
         let what = if self.by_image { "image" } else { "procedure" };
         let more = |number: u64| counted(number, &format!("more {what}"));
         let mut notes = Vec::new();
@@ -229,7 +240,10 @@ impl SetsReport {
         if left > 0 {
             notes.push(format!("{} (-n 0 shows all)", more(left as u64)));
         }
-        let marks = if self.is_exact() { "changed" } else { "marked" };
+        let marks = match self.is_exact() {
+            true => "changed",
+            false => "marked (*: by more than chance)",
+        };
         let mut fate = format!("{marked} of {} {marks}", counted(rows as u64, what));
         if self.folded.rows > 0 {
             let samples = counted(sum(self.folded.samples.iter().copied()), self.noun());
@@ -261,9 +275,14 @@ impl SetsReport {
         notes.extend(problem_lines(
             self.problems.iter().filter(|problem| problem.image().is_none()),
         ));
-        if about_images > 0 {
+        if verbose {
+            let of_images = self.problems.iter().filter(|problem| problem.image().is_some());
+            notes.extend(of_images.map(ToString::to_string));
+        } else if about_images > 0 {
             let images = counted(about_images as u64, "note");
-            notes.push(format!("{images} on images whose procedures are not known or not from their files: --format json"));
+            notes.push(format!(
+                "{images} on images whose procedures are not known or not from their files: -v"
+            ));
         }
         notes
     }
@@ -501,7 +520,10 @@ impl Report for StatsReport {
     type Fields<'a> = StatsJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        self.sets.text_head(style, out)?;
+        match style.verbose {
+            true => self.sets.text_head(style, out)?,
+            false => self.sets.brief(style, out)?,
+        }
         writeln!(out)?;
         let mut table = Table::default();
         let is_exact = self.sets.is_exact();
@@ -533,7 +555,10 @@ impl Report for StatsReport {
         self.sets.write(table, rows, style, out)?;
         writeln!(out)?;
         let marked = self.rows.iter().filter(|row| row.significant).count();
-        self.sets.notes(self.rows.len(), marked).iter().try_for_each(|line| note(style, out, line))
+        self.sets
+            .notes(self.rows.len(), marked, style.verbose)
+            .iter()
+            .try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> StatsJson<'_> {

@@ -10,7 +10,8 @@ use super::json::{Head, Only};
 use super::quantity::{counted, nanoseconds, percent, plain, thousands};
 use super::table::Table;
 use super::text::{detail, head, selection};
-use super::{EventColumn, ImageName, Selection, Style};
+use super::{EventColumn, ImageName, Selection, Style, heads};
+use names::procedures::SourceLine;
 use query::problem::INLINED;
 use query::scope::ScopeChoice;
 use stats::{Confidence, Share};
@@ -39,6 +40,9 @@ crate::fields! {
     }
 }
 
+/// For programs the name of what stands above procedures without a stack.
+const NO_STACK: &str = "[no stack]";
+
 /// The subject of a report on stacks.
 #[derive(Clone, Debug)]
 pub struct OfStacks {
@@ -63,23 +67,33 @@ pub struct Callee {
     pub image: Option<ImageName>,
     /// Whether it is a function that is inlined into a procedure, and has no code of its own there.
     pub inlined: bool,
+    /// The line of it, where rows are lines.
+    pub line: Option<SourceLine>,
 }
 
 impl Callee {
     /// What is no code, by its name.
     pub fn nobody(name: &str) -> Self {
-        Self { name: name.to_owned(), address: None, image: None, inlined: false }
+        Self { name: name.to_owned(), address: None, image: None, inlined: false, line: None }
+    }
+
+    /// The name in a text.
+    pub(super) fn shown(&self) -> &str {
+        if self.name == NO_STACK { "[callers unknown]" } else { &self.name }
     }
 
     /// What follows the name in a text.
     pub(super) fn tail(&self) -> String {
-        inlined_tail(self.inlined)
+        let place = self.line.as_ref().map(|SourceLine { file, line }| {
+            format!(" {}:{line}", file.rsplit('/').next().unwrap_or(file))
+        });
+        place.unwrap_or_default() + &inlined_tail(self.inlined)
     }
 
     /// Name and image, for a head.
     pub(super) fn whole(&self) -> String {
         let image = self.image.as_ref().map(|image| format!(" of {}", image.name));
-        format!("{}{}{}", self.name, self.tail(), image.unwrap_or_default())
+        format!("{}{}{}", self.shown(), self.tail(), image.unwrap_or_default())
     }
 }
 
@@ -100,8 +114,16 @@ pub fn lent_callers(share: f64) -> Option<String> {
 }
 
 impl OfStacks {
-    /// The first lines of a text.
-    pub(super) fn head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    /// The first lines of a text, about a procedure or about all.
+    pub(super) fn head(
+        &self,
+        subject: Option<String>,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if !style.verbose {
+            return self.brief(subject, style, out);
+        }
         selection(&self.selection, style, out)?;
         let StackEvent { name, unit, total, stacks, whole, lent, sampled, counted: is_counted } =
             &self.event;
@@ -123,6 +145,22 @@ impl OfStacks {
             detail(style, out, "", &lent)?;
         }
         self.only(style, out)
+    }
+
+    /// The head without `-v`.
+    fn brief(&self, subject: Option<String>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let StackEvent { name, unit, total, stacks, whole, counted: is_counted, .. } = &self.event;
+        let subject = subject.unwrap_or_else(|| {
+            let total = amount(*total, unit);
+            match is_counted {
+                true => format!("{total} of {name} in {}", counted(*stacks, "call")),
+                false => {
+                    let (stacks, whole) = (counted(*stacks, "stack"), percent(*whole));
+                    format!("{total} of {name}; {stacks}, {whole} % of them whole")
+                }
+            }
+        });
+        heads::brief(&subject, &self.selection, &self.whose, style, out)
     }
 
     fn only(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -177,6 +215,10 @@ crate::fields! {
         address: Option<Address> => "address";
         /// true: a function that is inlined into a procedure, and has no code of its own there
         inlined: bool => "inlined";
+        /// source file (`tree --lines`)
+        file (maybe): Option<&'a str> => "file";
+        /// source line (`tree --lines`)
+        line (maybe): Option<u32> => "line";
     }
 }
 
@@ -188,6 +230,8 @@ impl<'a> Shown<&'a Callee> for CalleeJson<'a> {
             image_id: of.image.as_ref().map(|image| image.id),
             address: of.address.map(Address),
             inlined: of.inlined,
+            file: of.line.as_ref().map(|line| &*line.file),
+            line: of.line.as_ref().map(|line| line.line),
         }
     }
 }
@@ -214,6 +258,7 @@ pub(super) fn inclusive_titles(table: &mut Table, group: &str, single: bool, is_
         return;
     }
     table.number(if single { "low–high" } else { "±" }, group);
+    table.spared();
 }
 
 /// The cells of these columns.

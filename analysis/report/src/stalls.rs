@@ -1,13 +1,10 @@
 //! Time by cause, as text, JSON and CSV: figure 4 of the DCPI paper.
 
-use std::io::{self, Write};
-
 use stalls::{Cause, TimeBreakdown, Wait};
 
-use super::Style;
 use super::fields::Fraction;
 use super::quantity::percent;
-use super::text::head;
+use super::table::Table;
 
 /// The reason for an instruction's wait in the best case.
 pub(super) fn wait(wait: Wait) -> &'static str {
@@ -35,7 +32,7 @@ pub(super) fn rows(sums: &TimeBreakdown) -> Vec<(String, f64, f64)> {
     rows.push(one("unexplained stall", sums.unexplained));
     rows.push(one("unexplained gain", -sums.gain));
     let (low, high) = dynamic(sums);
-    rows.push(("= dynamic".to_owned(), share(low), share(high)));
+    rows.push(("= waits".to_owned(), share(low), share(high)));
     let best = |name: &str, samples: f64| {
         let (low, high) = in_best_case(sums, samples);
         (name.to_owned(), share(low), share(high))
@@ -45,7 +42,7 @@ pub(super) fn rows(sums: &TimeBreakdown) -> Vec<(String, f64, f64)> {
             .iter()
             .map(|(what, samples)| best(&format!("waits for {}", wait(*what)), *samples)),
     );
-    rows.push(best("= static", sums.waits.values().sum()));
+    rows.push(best("= limits of the pipeline", sums.waits.values().sum()));
     rows.push(best("execution", sums.execution));
     rows.push(one("net sampling error", sums.error));
     rows.push(one("not known: nothing tells how often it ran", sums.unknown));
@@ -76,23 +73,18 @@ fn dynamic(sums: &TimeBreakdown) -> (f64, f64) {
 /// Misses of the data cache and the data TLB together, which samples hardly tell apart.
 const OF_DATA: &str = "data cache or TLB miss, together";
 
-/// The lines of a report's head.
-pub(super) fn text(sums: &TimeBreakdown, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let told = rows(sums).into_iter().filter(|(_, low, high)| low.abs().max(high.abs()) >= TOLD);
-    for (number, (name, low, high)) in told.enumerate() {
-        let range = if low == high {
-            format!("{} %", percent(low))
-        } else {
-            format!("{} % to {} %", percent(low), percent(high))
-        };
-        head(
-            style,
-            out,
-            if number == 0 { "spent on" } else { "" },
-            &format!("{name:<44} {range:>18}"),
-        )?;
+/// The table of the time by cause.
+pub(super) fn table(sums: &TimeBreakdown) -> Table {
+    let mut table = Table::default();
+    table.number("at least %", "");
+    table.number("at most %", "");
+    table.texts("spent on");
+    for (name, low, high) in
+        rows(sums).into_iter().filter(|(_, low, high)| low.abs().max(high.abs()) >= TOLD)
+    {
+        table.row(vec![percent(low), percent(high), name]);
     }
-    Ok(())
+    table
 }
 
 /// Smallest part of all samples that has a line.
@@ -169,7 +161,7 @@ crate::fields! {
 pub(super) fn spent(sums: &TimeBreakdown) -> Spent {
     let share = |samples: f64| if sums.samples > 0.0 { samples / sums.samples } else { 0.0 };
     let causes = sums.causes.iter().map(|(cause, (low, high))| CauseEntry {
-        name: cause.to_string(),
+        name: cause.name().to_owned(),
         letter: cause.letter(),
         low: share(*low),
         high: share(*high),

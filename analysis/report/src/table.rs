@@ -12,6 +12,8 @@ const GAP: usize = 2;
 
 /// Columns that can be spared are left out until those of names have so many characters.
 const ROOM: usize = 30;
+/// The same, of names with source lines behind them.
+const ROOM_OF_LINES: usize = 48;
 /// Columns of names are not cut to less than this, however narrow the terminal is.
 const MIN_NAMES: usize = 8;
 /// Length of the suffix that distinguishes two names that would otherwise be shown alike.
@@ -24,7 +26,7 @@ pub struct Style {
     pub columns: usize,
     /// Names in full length, however wide lines are, with what compilers appended to them.
     pub full_names: bool,
-    /// Lines beside tables are broken at [`Style::columns`]: for a terminal.
+    /// Lines beside tables are broken at [`Style::columns`].
     pub wrap: bool,
     /// For a terminal that shows colours.
     pub colour: bool,
@@ -77,6 +79,8 @@ impl Colour {
 pub(super) struct Table {
     columns: Vec<Column>,
     rows: Vec<(Vec<Cell>, Option<Colour>)>,
+    /// Whether names have source lines behind them, which tell apart what looks alike.
+    of_lines: bool,
 }
 
 /// Cuts the texts of a column that do not fit, to this many characters.
@@ -149,6 +153,12 @@ impl Table {
     /// Has the last column left out where names have no room beside it; of several the last first.
     pub(super) fn spared(&mut self) {
         self.columns.iter_mut().last().into_iter().for_each(|column| column.spared = true);
+    }
+
+    /// Marks the table as one whose names end in a source line (`main app.py:14`). Names then get
+    /// more room, and rows of the same name need nothing else to tell them apart.
+    pub(super) fn of_lines(&mut self) {
+        self.of_lines = true;
     }
 
     /// Adds a column of words, to the left.
@@ -238,7 +248,8 @@ impl Table {
         let names: usize = (0..whole.len()).filter(cut).filter_map(|at| whole.get(at)).sum();
         let room = (style.columns + GAP).saturating_sub(wanted - names);
         let spared = self.columns.iter().rposition(|column| column.spared);
-        spared.filter(|_| !style.full_names && room < names.min(ROOM))
+        let most = if self.of_lines { ROOM_OF_LINES } else { ROOM };
+        spared.filter(|_| !style.full_names && room < names.min(most))
     }
 
     /// Columns as wide as their widest cell, and how wide lines are then, with a gap behind.
@@ -298,6 +309,9 @@ impl Table {
         };
         let mut shown: Vec<Vec<String>> =
             self.rows.iter().map(|(row, _)| cells(row, None)).collect();
+        if self.of_lines {
+            return shown;
+        }
         // A column that is not a number, such as an id or an address, may already distinguish the
         // rows.
         let name = |row: &[String]| -> Vec<String> {

@@ -3,17 +3,21 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use super::heads::recorded;
-pub(super) use super::heads::{detail, event_head, head, line, machine, note, selection, some_of};
+pub(super) use super::heads::{
+    brief, brief_lines, counts, detail, event_head, explained_head, head, line, machine, note,
+    selection, some_of,
+};
 pub(super) use super::landed::{LANDED, landed};
 use super::quantity::{bytes, counted, duration, percent, plain, thousands};
-use super::stacks::{inclusive_cells, inclusive_titles, inlined_tail, nouns, stacks_only};
-use super::table::{Cell, Colour, Table, width};
+use super::stacks::{amount, inclusive_cells, inclusive_titles, inlined_tail, nouns};
+use super::table::{Cell, Colour, Table, cut};
 use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
     Row, Style, duration_s, escape,
 };
-use query::load::sum;
+use model::{OFF_CPU, RUNNABLE};
+use profiledb::EpochMeta;
+use query::load::{USERTIME, sum};
 use query::problem::Problem;
 use stats::Share;
 use stats::tally::Tally;
@@ -25,48 +29,35 @@ pub(super) const NAMED: usize = 5;
 const MEANING_SHARE: f64 = 0.001;
 
 pub(super) fn prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    match style.verbose {
-        true => prof_head(report, style, out)?,
-        false => brief_head(report, style, out)?,
+    if !style.verbose {
+        return brief_prof(report, style, out);
     }
+    prof_head(report, style, out)?;
     writeln!(out)?;
     prof_table(report, style).write(style, out)?;
     let notes = prof_notes(report, style.verbose);
-    if style.verbose && !notes.is_empty() {
+    if !notes.is_empty() {
         writeln!(out)?;
     }
     notes.iter().try_for_each(|line| note(style, out, line))
 }
 
-/// The head of a profile in one line, or two where it is wider than the terminal, and another where
-/// samples were chosen.
-fn brief_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let counts = report.events.iter().map(|column| {
-        let idle = match column.idle > 0 && !report.with_idle {
-            true => {
-                format!(" ({} % idle left out)", percent(ratio(column.idle, column.event.total())))
-            }
-            false => String::new(),
-        };
-        let event = &column.event;
-        stacks_only(column).unwrap_or_else(|| {
-            let nouns = counted(column.counted.samples, event.noun());
-            format!("{nouns} of {}{idle}", event.name)
-        })
-    });
-    let counts = counts.collect::<Vec<_>>().join(", ");
-    let recorded = recorded(&report.selection);
-    let whole = format!("{counts}; {recorded}");
-    if width(&whole) <= style.columns {
-        line(style, out, 2, &escape(&whole))?;
-    } else {
-        line(style, out, 2, &escape(&counts))?;
-        line(style, out, 2, &escape(&recorded))?;
+/// Most lines beside the rows of a profile, up to which a blank line is among them.
+const BESIDE: usize = 5;
+
+/// A profile without `-v`: notes are a line each, cut where they are wider.
+fn brief_prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let counts = counts(&report.events, report.with_idle);
+    let head = brief_lines(&counts, &report.selection, &report.whose, style);
+    head.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    let notes = prof_notes(report, false);
+    let titles = if report.events.len() > 1 { 2 } else { 1 };
+    if head.len() + titles + notes.len() < BESIDE {
+        writeln!(out)?;
     }
-    match report.whose.is_all() {
-        true => Ok(()),
-        false => line(style, out, 2, &escape(&format!("only samples {}", report.whose.shown()))),
-    }
+    prof_table(report, style).write(style, out)?;
+    let most = if style.full_names || report.rows.is_empty() { usize::MAX } else { style.columns };
+    notes.iter().try_for_each(|line| note(style, out, &cut(line, most)))
 }
 
 fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -116,10 +107,26 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
         let group = if single { "" } else { &column.event.name };
         let is_exact = column.event.is_exact();
         let title = if report.of_stacks { "stacks".into() } else { column.event.nouns() };
-        table.number(&title, group);
+        if !is_uneven(report, style) {
+            table.number(&title, group);
+        }
+        if is_timed(report) {
+            table.number("time", group);
+            // Without numbers of samples it is the only amount.
+            if !is_uneven(report, style) {
+                table.spared();
+            }
+        }
+        if elapsed_ns(report).is_some() {
+            table.number("CPU %", group);
+            table.spared();
+        }
         table.number("%", group);
         if !is_exact {
             table.number(if single { "low–high" } else { "±" }, group);
+            if report.with_calls {
+                table.spared();
+            }
         }
         if report.with_calls {
             inclusive_titles(&mut table, group, single, is_exact);
@@ -137,7 +144,9 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
         By::Scope(dimensions) => dimensions.iter().for_each(|of| table.names(of.name())),
     }
     for row in &report.rows {
-        let mut cells: Vec<Cell> = row_numbers(report, row).into_iter().map(Cell::from).collect();
+        let numbers = row_numbers(report, row).into_iter();
+        let mut cells: Vec<Cell> =
+            numbers.skip(usize::from(is_uneven(report, style))).map(Cell::from).collect();
         cells.extend(row.procedure.as_ref().map(|name| procedure(name, style)));
         cells.extend((report.by == By::Line).then(|| source_line(row, style)));
         cells.extend(subject(report, row));
@@ -155,7 +164,10 @@ fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
     for (at, (count, share)) in row.counts.iter().zip(&row.shares).enumerate() {
         let is_exact = report.events.get(at).is_some_and(|column| column.event.is_exact());
         let intervals = usize::from(!is_exact);
-        cells.extend(count_cells(report, count.samples, share).into_iter().take(2 + intervals));
+        cells.push(thousands(count.samples));
+        cells.extend(is_timed(report).then(|| amount(count.occurrences, "ns")));
+        cells.extend(elapsed_ns(report).map(|elapsed| percent(count.occurrences / elapsed)));
+        cells.extend(share_cells(report, share).into_iter().take(1 + intervals));
         if report.with_calls {
             let share = row.inclusive.get(at).and_then(Option::as_ref);
             let calls = inclusive_cells(share, report.events.len() == 1);
@@ -167,14 +179,52 @@ fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
     cells
 }
 
-/// Samples, share, interval: its ends where there is room, else the distance of the farther end.
-fn count_cells(report: &ProfReport, count: u64, share: &Share) -> [String; 3] {
+/// Factor between periods from which on numbers of samples mislead.
+const UNEVEN: f64 = 1.2;
+
+/// Whether samples stand for times so different that their numbers say less than the times do.
+fn is_uneven(report: &ProfReport, style: &Style) -> bool {
+    let [column] = report.events.as_slice() else { return false };
+    let weights = || {
+        column
+            .event
+            .weights
+            .iter()
+            .filter(|(taken, _)| *taken > 0)
+            .filter_map(|(_, weight)| *weight)
+    };
+    let (least, most) = (weights().fold(f64::INFINITY, f64::min), weights().fold(0.0, f64::max));
+    is_timed(report) && !style.verbose && !report.of_stacks && most > UNEVEN * least
+}
+
+/// Whether rows have the time of an event's samples. The shares of several events need the room.
+fn is_timed(report: &ProfReport) -> bool {
+    matches!(report.events.as_slice(), [column] if column.seconds(column.counted).is_some())
+}
+
+/// The time in which the samples were taken, for their share of one CPU: of running code only, as
+/// any number of threads wait at a time.
+fn elapsed_ns(report: &ProfReport) -> Option<f64> {
+    let [column] = report.events.as_slice() else { return None };
+    let waits = [USERTIME, OFF_CPU, RUNNABLE].contains(&column.event.name.as_str());
+    let runs = is_timed(report) && !waits;
+    let seconds = |epoch: &EpochMeta| match epoch.covered {
+        Some(covered) => covered.stretch.until_unix_s.saturating_sub(covered.stretch.since_unix_s),
+        None => duration_s(epoch),
+    };
+    let elapsed_s: u64 = report.selection.epochs.iter().map(seconds).sum();
+    // Whole seconds tell nothing of a shorter time, and times with calls need the room.
+    (runs && elapsed_s >= 5 && !report.with_calls).then_some(elapsed_s as f64 * 1e9)
+}
+
+/// Share and interval: its ends where there is room, else the distance of the farther end.
+fn share_cells(report: &ProfReport, share: &Share) -> [String; 2] {
     let interval = if report.events.len() == 1 {
         format!("{}–{}", percent(share.low), percent(share.high))
     } else {
         percent(share.reach())
     };
-    [thousands(count), percent(share.value), interval]
+    [percent(share.value), interval]
 }
 
 /// A procedure, with its address where another procedure has the same name or would be shown with
@@ -215,7 +265,7 @@ pub(super) fn image_cell(image: &ImageName) -> Cell {
 }
 
 fn image_id(image: &ImageName) -> String {
-    if image.ambiguous { format!(" ({})", image.id.short()) } else { String::new() }
+    if image.ambiguous { format!(" ({})", brief_id(&image.id)) } else { String::new() }
 }
 
 /// Why the table of an undamaged database is empty, and the next step.
@@ -251,6 +301,7 @@ fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
         let (of, share) = (of.unwrap_or_default(), percent(report.omitted.share));
         notes.push(format!("{rows} with {share} % of the {of} (-n 0 shows all)"));
     }
+    notes.extend(builds(report));
     let least = if verbose { MEANING_SHARE } else { NOTED_SHARE };
     let reasons = report.unresolved_reasons().into_iter();
     notes.extend(reasons.filter_map(|reason| meaning(report, reason, least)));
@@ -265,6 +316,27 @@ fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
     let more: Vec<String> = more.collect();
     notes.extend(more);
     notes
+}
+
+/// The first digits of an id, which tell builds apart but for a chance of 2^-32; of ids that begin
+/// with a word more.
+fn brief_id(id: &image::ImageId) -> String {
+    let short = id.short();
+    let first = short.split('-').next().unwrap_or_default();
+    let is_hash = first.len() >= 8 && first.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_hash { first.to_owned() } else { short }
+}
+
+/// How to compare two builds of one file, where rows are of several.
+fn builds(report: &ProfReport) -> Option<String> {
+    let images = || report.rows.iter().filter_map(|row| row.image.as_ref());
+    let of_files =
+        || images().filter(|image| image.ambiguous && image.kind == image::ImageKind::File);
+    let first = of_files().next()?;
+    let is_other = |image: &&ImageName| image.path == first.path && image.id != first.id;
+    let second = of_files().find(is_other)?;
+    let [one, other] = [first, second].map(|image| brief_id(&image.id));
+    Some(format!("two builds of {}: dcpi diff image:{one} image:{other}", first.name))
 }
 
 /// The meaning of a reason for unresolved samples, if its share of samples is large enough.
@@ -333,28 +405,31 @@ fn problems(report: &ProfReport, least: f64) -> Vec<String> {
     };
     // Names from the code that dcpid kept are right: a reader has nothing to do.
     let kept = if least > 0.0 { Vec::new() } else { kept };
-    lines.extend(group(
-        kept,
-        all,
-        "have names from the code that dcpid kept",
-        "see dcpid --code-store",
-    ));
-    let what = "have no procedure";
-    lines.extend(group(worth(nameless), all, what, "--format json has the reasons"));
-    let what = "are in procedures without a name";
-    lines.extend(group(worth(stripped), all, what, "install debug symbols, see --debug-root"));
-    lines.extend(group(
-        worth(without_lines),
-        all,
-        "have no source lines",
-        "install debug symbols, see --debug-root",
-    ));
+    let install = "install debug symbols, see --debug-root";
+    for (images, what, next) in [
+        (kept, "have names from the code that dcpid kept", "see dcpid --code-store"),
+        (worth(nameless), "have no procedure", "--format json has the reasons"),
+        (worth(stripped), "are in procedures without a name", install),
+        (worth(without_lines), "have no source lines", install),
+    ] {
+        lines.extend(group(images, all, (what, next), least > 0.0));
+    }
     lines
 }
 
 pub(super) fn problem_line(problem: &Problem) -> String {
     let word = if problem.is_serious() { "problem" } else { "note" };
     format!("{word}: {problem}")
+}
+
+/// The problems that are told: without `-v` not that names are from the code that dcpid kept, since
+/// these are right.
+pub(super) fn told<'a>(
+    problems: &'a [Problem],
+    style: &Style,
+) -> impl Iterator<Item = &'a Problem> {
+    let is_verbose = style.verbose;
+    problems.iter().filter(move |of| is_verbose || !matches!(of, Problem::FromCodeStore { .. }))
 }
 
 /// Problems, each in a line and each once: several parts of a report may meet the same damage.
@@ -365,7 +440,7 @@ pub(super) fn problem_lines<'a>(problems: impl IntoIterator<Item = &'a Problem>)
 }
 
 /// Problems, in a line for each kind: the first of the kind, and how many others there are.
-pub(super) fn lines_by_kind(problems: &[Problem]) -> Vec<String> {
+pub(super) fn lines_by_kind<'a>(problems: impl IntoIterator<Item = &'a Problem>) -> Vec<String> {
     let mut kinds: Vec<(&str, Vec<String>)> = Vec::new();
     for problem in problems {
         let line = problem_line(problem);
@@ -390,7 +465,12 @@ fn push_new(lines: &mut Vec<String>, line: String) {
 
 /// One line for images with the same problem, those with the the most samples first: the share of
 /// samples, `what` is wrong with them, the images, and the next step.
-fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Option<String> {
+fn group(
+    mut images: Vec<(u64, String)>,
+    all: u64,
+    (what, next): (&str, &str),
+    is_brief: bool,
+) -> Option<String> {
     images.retain(|(samples, _)| *samples > 0);
     if images.is_empty() {
         return None;
@@ -401,6 +481,9 @@ fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Op
     let more = images.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let of = counted(images.len() as u64, "image");
+    if is_brief {
+        return Some(format!("note: {share} % of the samples {what} (-v): {}", named.join(", ")));
+    }
     Some(format!(
         "note: {share} % of the samples {what}, in {of}: {}{more}; {next}",
         named.join(", ")
@@ -414,9 +497,9 @@ pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) 
     one_host.iter().try_for_each(|host| head(style, out, "host", host))?;
     writeln!(out)?;
     let mut table = Table::default();
-    for title in ["samples", "unresolved %", "lost %", "back", "lasted", "size", "images"] {
+    for title in ["samples", "unresolved %", "lost %", "--epoch", "lasted", "size", "images"] {
         table.number(title, "");
-        if ["back", "lasted", "size", "images"].contains(&title) {
+        if ["unresolved %", "lasted", "size", "images"].contains(&title) {
             table.spared();
         }
     }

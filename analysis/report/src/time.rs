@@ -378,16 +378,9 @@ fn with_interval(of: Interval, percent: &str) -> String {
     }
 }
 
-impl Report for TimeReport {
-    const NAME: &'static str = "time";
-    type Fields<'a> = &'a Self;
-
-    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        note(style, out, &self.verdict())?;
-        writeln!(out)?;
-        for (index, timed) in self.commands.iter().enumerate() {
-            head(style, out, letter(index), &super::escape(&timed.command))?;
-        }
+impl TimeReport {
+    /// The lines of the head that only `-v` shows: runs, clock, spread.
+    fn details(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let (runs, layouts) = (self.runs.len() as u64, self.layouts as u64);
         let drawn = &self.drawn;
         let (runs, layouts) = (counted(runs, "run"), counted(layouts, "layout"));
@@ -415,6 +408,23 @@ impl Report for TimeReport {
             };
             let says = format!("{between}{within}; a layout's is that of the {how}");
             head(style, out, "spread", &says)?;
+        }
+        Ok(())
+    }
+}
+
+impl Report for TimeReport {
+    const NAME: &'static str = "time";
+    type Fields<'a> = &'a Self;
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        note(style, out, &self.verdict())?;
+        writeln!(out)?;
+        for (index, timed) in self.commands.iter().enumerate() {
+            head(style, out, letter(index), &super::escape(&timed.command))?;
+        }
+        if style.verbose {
+            self.details(style, out)?;
         }
         writeln!(out)?;
         self.table().write(style, out)?;

@@ -9,7 +9,7 @@ use super::fields::{Fraction, Interval, Shown as _};
 use super::json::{Head, ProblemEntry};
 use super::quantity::{counted, duration, moment, percent};
 use super::table::{Cell, Table};
-use super::text::{detail, head, lines_by_kind, note, selection};
+use super::text::{self, brief, detail, head, lines_by_kind, note, selection};
 use super::{Report, Selection, Style};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -20,7 +20,7 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// A column for which the database has no counts at all.
 const NOT_COVERED: char = '·';
 /// Nanoseconds of a second.
-const SECOND_NS: f64 = 1e9;
+pub(super) const SECOND_NS: f64 = 1e9;
 
 /// A procedure, image, command or label over time.
 #[derive(Clone, Debug)]
@@ -117,11 +117,11 @@ impl TimelineReport {
         if self.is_time() { count / SECOND_NS } else { count }
     }
 
-    /// Counts of a column by covered second: columns need not be of one length.
-    fn rates(&self, row: &TimelineRow) -> Vec<f64> {
-        let rate =
-            |(count, covered_s): (&f64, &u64)| self.shown(*count) / (*covered_s).max(1) as f64;
-        row.counts.iter().zip(&self.covered_s).map(rate).collect()
+    /// A count by second, of a column of which so many seconds are covered.
+    fn rate(&self, count: f64, covered_s: u64, longest_s: u64) -> f64 {
+        // Begins and ends are whole seconds, so that a short slice may be a second longer.
+        let spare = u64::from(is_short(covered_s, longest_s));
+        self.shown(count) / (covered_s + spare).max(1) as f64
     }
 
     /// Columns that are one character together.
@@ -134,9 +134,10 @@ impl TimelineReport {
         let covered_s: Vec<u64> =
             self.covered_s.chunks(self.joined()).map(|columns| columns.iter().sum()).collect();
         let counts = row.counts.chunks(self.joined()).map(|columns| columns.iter().sum::<f64>());
+        let longest_s = covered_s.iter().copied().max().unwrap_or(0);
         let rates: Vec<f64> = counts
             .zip(&covered_s)
-            .map(|(count, covered_s)| self.shown(count) / (*covered_s).max(1) as f64)
+            .map(|(count, covered_s)| self.rate(count, *covered_s, longest_s))
             .collect();
         let largest = rates.iter().copied().fold(0.0, f64::max);
         let level = |(rate, covered_s): (&f64, &u64)| match (*rate, *covered_s) {
@@ -151,12 +152,22 @@ impl TimelineReport {
         rates.iter().zip(&covered_s).map(level).collect()
     }
 
-    /// The column with the most counts in a second, and how many.
+    /// The column with the most counts in a second, and how many; not a short one, whose rate is
+    /// not known well.
     fn peak(&self, row: &TimelineRow) -> Option<(Stretch, f64)> {
-        let rates = self.rates(row).into_iter().zip(&self.columns);
+        let longest_s = self.covered_s.iter().copied().max().unwrap_or(0);
+        let columns = row.counts.iter().zip(&self.covered_s).zip(&self.columns);
+        let rates = columns.filter(|((_, covered_s), _)| !is_short(**covered_s, longest_s)).map(
+            |((count, covered_s), column)| (self.rate(*count, *covered_s, longest_s), *column),
+        );
         // If there are several, the first.
-        rates.rev().max_by(|a, b| a.0.total_cmp(&b.0)).map(|(rate, column)| (*column, rate))
+        rates.rev().max_by(|a, b| a.0.total_cmp(&b.0)).map(|(rate, column)| (column, rate))
     }
+}
+
+/// Whether a column is much shorter than the longest one.
+const fn is_short(covered_s: u64, longest_s: u64) -> bool {
+    covered_s < longest_s.div_ceil(2)
 }
 
 /// The time that was read, where a part was asked for.
@@ -171,34 +182,9 @@ fn rfc3339(unix_s: u64) -> String {
     format!("{}Z", moment(unix_s).replacen(' ', "T", 1))
 }
 
-impl Report for TimelineReport {
-    const NAME: &'static str = "timeline";
-    type Fields<'a> = &'a Self;
-
-    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        selection(&self.selection, style, out)?;
-        head(style, out, "event", &self.event)?;
-        if !self.whose.is_all() {
-            head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
-        }
-        if let (Some(first), Some(last)) = (self.columns.first(), self.columns.last()) {
-            let longest = |joined: usize| {
-                let lengths = self.columns.chunks(joined).filter_map(|columns| {
-                    let (first, last) = (columns.first()?, columns.last()?);
-                    Some(last.until_unix_s.saturating_sub(first.since_unix_s))
-                });
-                duration(lengths.max().unwrap_or(0))
-            };
-            let (since, until) = (moment(first.since_unix_s), moment(last.until_unix_s));
-            let joined = self.joined();
-            let columns = counted(self.columns.len().div_ceil(joined) as u64, "column");
-            let mut says =
-                format!("{columns} of up to {}, {since} to {until} UTC", longest(joined));
-            if joined > 1 {
-                says.push_str(&format!("; peaks are of up to {}", longest(1)));
-            }
-            detail(style, out, "columns", &says)?;
-        }
+impl TimelineReport {
+    /// The table and its notes.
+    fn body(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out)?;
         let mut table = Table::default();
         table.number(if self.is_time() { "seconds" } else { "count" }, "");
@@ -213,6 +199,7 @@ impl Report for TimelineReport {
         };
         table.number(peak, "");
         table.words("peak at");
+        table.spared();
         if self.by == "procedure" {
             table.paths("procedure");
             table.paths("image");
@@ -241,7 +228,46 @@ impl Report for TimelineReport {
         if self.omitted > 0 {
             writeln!(out, "\n{} not shown; -n 0 shows all", counted(self.omitted as u64, "row"))?;
         }
-        lines_by_kind(&self.problems).iter().try_for_each(|line| note(style, out, line))
+        lines_by_kind(text::told(&self.problems, style))
+            .iter()
+            .try_for_each(|line| note(style, out, line))
+    }
+}
+
+impl Report for TimelineReport {
+    const NAME: &'static str = "timeline";
+    type Fields<'a> = &'a Self;
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        if !style.verbose {
+            let subject = format!("{} over time, by {}", self.event, self.by);
+            brief(&subject, &self.selection, &self.whose, style, out)?;
+            return self.body(style, out);
+        }
+        selection(&self.selection, style, out)?;
+        head(style, out, "event", &self.event)?;
+        if !self.whose.is_all() {
+            head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
+        }
+        if let (Some(first), Some(last)) = (self.columns.first(), self.columns.last()) {
+            let longest = |joined: usize| {
+                let lengths = self.columns.chunks(joined).filter_map(|columns| {
+                    let (first, last) = (columns.first()?, columns.last()?);
+                    Some(last.until_unix_s.saturating_sub(first.since_unix_s))
+                });
+                duration(lengths.max().unwrap_or(0))
+            };
+            let (since, until) = (moment(first.since_unix_s), moment(last.until_unix_s));
+            let joined = self.joined();
+            let columns = counted(self.columns.len().div_ceil(joined) as u64, "column");
+            let mut says =
+                format!("{columns} of up to {}, {since} to {until} UTC", longest(joined));
+            if joined > 1 {
+                says.push_str(&format!("; peaks are of up to {}", longest(1)));
+            }
+            detail(style, out, "columns", &says)?;
+        }
+        self.body(style, out)
     }
 
     fn json(&self) -> &Self {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::fields::Fraction;
 use super::quantity::{counted, percent, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::{Report, Style, Suffixes, escape};
@@ -26,6 +27,8 @@ crate::fields! {
         pub lost: u64, "samples";
         /// confidence of all intervals
         pub confidence: Confidence;
+        /// whether samples are those of call stacks
+        pub of_stacks (text): bool;
         /// whether rows and shares include the idle loop
         pub with_idle (text): bool;
         /// procedures or images, those with the most samples first
@@ -36,9 +39,13 @@ crate::fields! {
 }
 
 crate::fields! {
-    /// A procedure or image.
-    #[derive(Clone, Debug)]
+    /// A procedure, image, command or process.
+    #[derive(Clone, Debug, Default)]
     pub struct TopRow {
+        /// with `--by command` or `process`: name of the process's first thread
+        pub command (maybe): String => "command";
+        /// with `--by process`: its number; absent: of processes that are joined by command
+        pub pid (maybe): Option<u32> => "pid";
         /// name; absent with `-i`
         pub procedure (maybe): String => "procedure";
         /// name; absent: unknown code
@@ -47,6 +54,14 @@ crate::fields! {
         pub samples: u64, "samples" => "EVENT";
         /// their share of `counted`
         pub share: Share, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
+        /// their time; absent: the event counts no time
+        pub seconds (maybe): Option<f64> as Option<Fraction>, "s" => "seconds";
+        /// time with all that it called, from call stacks; absent: none
+        pub inclusive_s (maybe): Option<f64> as Option<Fraction>, "s" => "inclusive_s";
+        /// time by `span_s`: CPUs that were busy with it
+        pub cpus (maybe): Option<f64> as Option<Fraction> => "cpus";
+        /// its time over the last minutes, as bars
+        pub history (text): String;
     }
 }
 
@@ -73,7 +88,8 @@ impl TopReport {
     /// The samples that shares are of, and the confidence, in a line.
     pub fn foot(&self) -> String {
         let sure = plain(self.confidence.percent());
-        format!("shares of {}, intervals of {sure} % confidence", counted(self.counted, "sample"))
+        let noun = if self.of_stacks { "call stack" } else { "sample" };
+        format!("shares of {}, intervals of {sure} % confidence", counted(self.counted, noun))
     }
 }
 
@@ -90,16 +106,44 @@ impl Report for TopReport {
     type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}\n{}\n", self.head(), self.foot())?;
+        writeln!(out, "{}", self.head())?;
+        if style.verbose {
+            writeln!(out, "{}", self.foot())?;
+        }
+        writeln!(out)?;
+        let is_timed = self.rows.iter().any(|row| row.seconds.is_some());
         let mut table = Table::default();
-        ["samples", "%", "low–high"].into_iter().for_each(|title| table.number(title, ""));
-        table.procedures("procedure");
-        table.names("image");
+        match is_timed {
+            true => ["seconds", "CPUs", "%", "with calls s"].as_slice(),
+            false => ["samples", "%", "low–high"].as_slice(),
+        }
+        .iter()
+        .for_each(|title| table.number(title, ""));
+        let is_by_process = self.rows.iter().any(|row| !row.command.is_empty());
+        if is_by_process {
+            table.number("pid", "");
+            table.names("command");
+        } else {
+            table.procedures("procedure");
+            table.names("image");
+        }
         let suffixes = self.suffixes();
         for row in &self.rows {
-            let mut cells: Vec<Cell> = row.numbers().into_iter().map(Cell::from).collect();
-            cells.push(Cell::name(suffixes.shown(&row.image, &row.procedure, style.full_names)));
-            cells.push(Cell::name(&row.image));
+            let [samples, share, interval] = row.numbers();
+            let number =
+                |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
+            let numbers = match is_timed {
+                true => vec![number(row.seconds), number(row.cpus), share, number(row.inclusive_s)],
+                false => vec![samples, share, interval],
+            };
+            let mut cells: Vec<Cell> = numbers.into_iter().map(Cell::from).collect();
+            if is_by_process {
+                cells.push(row.pid.map_or_else(String::new, |pid| pid.to_string()).into());
+                cells.push(Cell::name(&row.command));
+            } else {
+                let name = suffixes.shown(&row.image, &row.procedure, style.full_names);
+                cells.extend([Cell::name(name), Cell::name(&row.image)]);
+            }
             table.coloured(cells, Colour::of_share(row.share.value));
         }
         table.write(style, out)

@@ -10,7 +10,8 @@ use super::landed::LANDED;
 use super::quantity::{counted, percent, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::text::{
-    detail, event_head, head, image_cell, no_samples, note, problem_lines, selection,
+    self, brief, counts, detail, event_head, head, image_cell, no_samples, note, problem_lines,
+    selection,
 };
 use super::{EventColumn, ImageName, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
@@ -195,7 +196,7 @@ impl TopcountsReport {
         cells
     }
 
-    fn notes(&self) -> Vec<String> {
+    fn notes(&self, style: &Style) -> Vec<String> {
         let is_empty = self.found.is_empty() && self.folded.rows == 0;
         let mut notes = if is_empty { no_samples(&self.problems) } else { Vec::new() };
         if self.omitted.rows > 0 {
@@ -216,7 +217,9 @@ impl TopcountsReport {
             notes.push(format!("{folded} with fewer than {few} of {what} left out"));
         }
         // Images without procedures have rows that say so.
-        let more = problem_lines(&self.problems).into_iter().filter(|line| !notes.contains(line));
+        let more = problem_lines(text::told(&self.problems, style))
+            .into_iter()
+            .filter(|line| !notes.contains(line));
         let more: Vec<String> = more.collect();
         notes.extend(more);
         notes
@@ -237,11 +240,32 @@ fn number(ratio: f64) -> String {
     }
 }
 
+impl TopcountsReport {
+    /// The table and its notes.
+    fn body(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out)?;
+        self.table(style).write(style, out)?;
+        let notes = self.notes(style);
+        if !notes.is_empty() {
+            writeln!(out)?;
+        }
+        notes.iter().try_for_each(|line| note(style, out, line))
+    }
+}
+
 impl Report for TopcountsReport {
     const NAME: &'static str = "topcounts";
     type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        if !style.verbose {
+            let event = self.events.first().map(|column| column.event.name.as_str());
+            let by = self.sorted_by();
+            let by = if event == Some(&by) { String::new() } else { format!(", sorted by {by}") };
+            let counts = format!("{}{by}", counts(&self.events, self.with_idle));
+            brief(&counts, &self.selection, &self.whose, style, out)?;
+            return self.body(style, out);
+        }
         selection(&self.selection, style, out)?;
         self.events.iter().try_for_each(|column| event_head(column, self.with_idle, style, out))?;
         if !self.whose.is_all() {
@@ -255,13 +279,7 @@ impl Report for TopcountsReport {
             "sorted by",
             &format!("{}; intervals of {sure} % confidence", self.sorted_by()),
         )?;
-        writeln!(out)?;
-        self.table(style).write(style, out)?;
-        let notes = self.notes();
-        if !notes.is_empty() {
-            writeln!(out)?;
-        }
-        notes.iter().try_for_each(|line| note(style, out, line))
+        self.body(style, out)
     }
 
     fn json(&self) -> &Self {

@@ -7,7 +7,7 @@ use super::fields::{Address, Fraction};
 use super::json::{Event, Head, ProblemEntry};
 use super::quantity::{counted, percent};
 use super::table::{Cell, Colour, Table};
-use super::text::{head, machine, note, problem_lines, selection};
+use super::text::{self, explained_head, note, problem_lines};
 use super::why::{MechanismName, WhyFinding};
 use super::{EventColumn, Model, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
@@ -82,19 +82,13 @@ impl Report for TopstallsReport {
     type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        selection(&self.selection, style, out)?;
-        machine(style, out, &self.machine)?;
         let part = percent(self.explained as f64 / self.samples.max(1) as f64);
-        head(
-            style,
-            out,
-            "explained",
-            &format!("{part} % of {} of time", counted(self.samples, "sample")),
-        )?;
+        let of = format!("{part} % of {} of time", counted(self.samples, "sample"));
+        explained_head((&self.selection, &self.machine), &of, style, out)?;
         writeln!(out)?;
         let mut table = Table::default();
         table.number("lost %", "");
-        table.number("up to %", "");
+        table.number("at most %", "");
         table.spared();
         table.words("why");
         table.words("certainty");
@@ -123,8 +117,11 @@ impl Report for TopstallsReport {
         if self.omitted > 0 {
             writeln!(out, "{} (-n 0 shows all)", counted(self.omitted as u64, "more row"))?;
         }
-        writeln!(out)?;
-        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+        let notes = problem_lines(text::told(&self.problems, style));
+        if !notes.is_empty() {
+            writeln!(out)?;
+        }
+        notes.iter().try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> &Self {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::quantity::{bytes, counted, percent, thousands};
 use super::table::{Cell, Table};
-use super::text::{head, note};
+use super::text::{detail, head, note};
 use super::{Report, Style};
 
 /// Rows of a text, unless others are asked for; JSON and CSV have all.
@@ -242,7 +242,7 @@ impl Report for TraceReport {
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         head(style, out, "trace", &self.verdict())?;
         if !self.command.is_empty() {
-            head(style, out, "command", &self.command)?;
+            detail(style, out, "command", &self.command)?;
         }
         if let Some(file) = &self.file {
             let size =

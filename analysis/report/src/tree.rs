@@ -7,7 +7,7 @@ use super::json::ProblemEntry;
 use super::quantity::{counted, percent};
 use super::stacks::{CalleeJson, HeadJson, amount, interval};
 use super::table::{Cell, Colour, Table};
-use super::text::{head, image_cell, note, problem_lines};
+use super::text::{detail, image_cell, note, problem_lines};
 use super::{Callee, OfStacks, Report, Style};
 use query::problem::Problem;
 
@@ -56,7 +56,47 @@ crate::fields! {
 /// Deepest indentation of a row: deeper ones only count their depth.
 const INDENT_MAX: usize = 40;
 
+/// A row of a text: a call, with those above it that only lead to it.
+struct Folded<'a> {
+    row: &'a TreeRow,
+    /// Rows above it, of which each is indented less.
+    depth: usize,
+    /// The calls that have no row of their own, the outermost first.
+    above: Vec<&'a TreeRow>,
+}
+
 impl TreeReport {
+    /// The rows of a text: with `-v` and in full all, else a chain of calls of which each has no
+    /// time of its own and only one call below it is one row.
+    fn folded(&self, style: &Style) -> Vec<Folded<'_>> {
+        let is_whole = style.verbose || style.full_names;
+        let mut below = vec![0_usize; self.rows.len()];
+        for parent in self.rows.iter().filter_map(|row| row.parent) {
+            below.iter_mut().skip(parent).take(1).for_each(|calls| *calls += 1);
+        }
+        let mut depths: Vec<usize> = Vec::new();
+        let mut folded = Vec::new();
+        let mut above: Vec<&TreeRow> = Vec::new();
+        for (at, row) in self.rows.iter().enumerate() {
+            let parent = row.parent.and_then(|parent| depths.get(parent)).copied();
+            // A call of a chain counts as deep as the chain's row, the call below it as well.
+            let depth = parent.map_or(0, |depth| depth + usize::from(above.is_empty()));
+            depths.push(depth);
+            let next = self.rows.get(at + 1).filter(|next| next.parent == Some(at));
+            let leads = next.filter(|_| below.get(at) == Some(&1)).is_some_and(|next| {
+                percent(next.share.value) == percent(row.share.value)
+                    && row.procedure.image.is_some()
+                    && percent(row.own) == percent(0.0)
+            });
+            if leads && !is_whole {
+                above.push(row);
+            } else {
+                folded.push(Folded { row, depth, above: std::mem::take(&mut above) });
+            }
+        }
+        folded
+    }
+
     fn table(&self, style: &Style) -> Table {
         let mut table = Table::default();
         table.number("%", "");
@@ -65,23 +105,45 @@ impl TreeReport {
         table.number("time", "");
         table.spared();
         table.number("depth", "");
+        table.spared();
         table.texts("procedure");
-        table.names("image");
-        for row in &self.rows {
-            let indent = " ".repeat(row.depth.min(INDENT_MAX));
-            let brief = match style.full_names {
-                true => row.procedure.name.clone(),
-                false => names::shorten::brief(image::without_suffix(&row.procedure.name)),
-            };
-            let cells = vec![
+        // Beside source lines, whose files tell what code it is, names have the room of images.
+        let of_lines = self.rows.iter().any(|row| row.procedure.line.is_some());
+        if of_lines {
+            table.of_lines();
+        } else {
+            table.names("image");
+        }
+        let brief = |callee: &Callee| match style.full_names {
+            true => callee.shown().to_owned(),
+            false => names::shorten::brief(image::without_suffix(callee.shown())),
+        };
+        for Folded { row, depth, above } in self.folded(style) {
+            let indent = " ".repeat(depth.min(INDENT_MAX));
+            let mut chain: Vec<String> = above.iter().map(|row| brief(&row.procedure)).collect();
+            if let [first, middle @ .., _] = chain.as_slice()
+                && !middle.is_empty()
+            {
+                let calls = counted(middle.len() as u64 + 1, "call");
+                chain = vec![first.clone(), format!("({calls})")];
+            }
+            chain.push(brief(&row.procedure));
+            let brief = chain.join(" > ");
+            let image = row.procedure.image.as_ref();
+            let of_image = image.filter(|_| of_lines && row.procedure.line.is_none());
+            let tail = of_image.map_or_else(
+                || row.procedure.tail(),
+                |image| format!("{} {}", row.procedure.tail(), image.name),
+            );
+            let mut cells = vec![
                 percent(row.share.value).into(),
                 interval(row.share).into(),
                 percent(row.own).into(),
                 amount(row.time, &self.of.event.unit).into(),
                 row.depth.to_string().into(),
-                Cell::name(&format!("{indent}{brief}")).tail(row.procedure.tail()),
-                row.procedure.image.as_ref().map(image_cell).unwrap_or_default(),
+                Cell::name(&format!("{indent}{brief}")).tail(tail),
             ];
+            cells.extend(image.filter(|_| !of_lines).map(image_cell));
             table.coloured(cells, Colour::of_share(row.share.value));
         }
         table
@@ -93,12 +155,13 @@ impl Report for TreeReport {
     type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        self.of.head(style, out)?;
-        match &self.from {
+        let from = self.from.as_ref();
+        let from = from.map(|from| format!("{}, with all that it called", from.whole()));
+        self.of.head(from.clone().map(|from| format!("from {from}")), style, out)?;
+        match &from {
             None => self.of.shares("all time", style, out)?,
             Some(from) => {
-                let from = format!("{}, with all that it called", from.whole());
-                head(style, out, "from", &super::escape(&from))?;
+                detail(style, out, "from", from)?;
                 self.of.shares("that time", style, out)?;
             }
         }

@@ -8,7 +8,7 @@ use super::fields::Within;
 use super::json::{Head, ProblemEntry};
 use super::quantity::{counted, thousands};
 use super::table::{Cell, Table};
-use super::text::{head, note, problem_lines, selection};
+use super::text::{self, head, note, problem_lines, selection};
 use super::{Model, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 
@@ -243,7 +243,9 @@ impl Report for TruthReport {
                 counted((self.rows.len() - self.shown) as u64, "more procedure")
             )?;
         }
-        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+        problem_lines(text::told(&self.problems, style))
+            .iter()
+            .try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> &Self {

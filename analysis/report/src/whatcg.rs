@@ -10,7 +10,7 @@ use super::fields::Part;
 use super::json::{Event, Head, ProblemEntry};
 use super::quantity::{counted, percent, thousands};
 use super::table::{Colour, Table};
-use super::text::{head, machine, note, problem_lines, selection};
+use super::text::{self, explained_head, note, problem_lines};
 use super::why::{MechanismName, WhyFinding};
 use super::{EventColumn, Model, Report, Selection, Style};
 use query::problem::Problem;
@@ -110,15 +110,13 @@ impl Report for WhatcgReport {
     type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        selection(&self.selection, style, out)?;
-        machine(style, out, &self.machine)?;
         let part = percent(self.explained as f64 / self.samples.max(1) as f64);
         let (explained, all) = (thousands(self.explained), counted(self.samples, "sample"));
         let of = format!(
             "{} with {explained} of {all} ({part} %)",
             counted(self.procedures, "procedure")
         );
-        head(style, out, "explained", &of)?;
+        explained_head((&self.selection, &self.machine), &of, style, out)?;
         writeln!(out)?;
         let mut table = Table::default();
         table.number("%", "");
@@ -134,8 +132,11 @@ impl Report for WhatcgReport {
             table.coloured(cells, Colour::of_share(share.0));
         }
         table.write(style, out)?;
-        writeln!(out)?;
-        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+        let notes = problem_lines(text::told(&self.problems, style));
+        if !notes.is_empty() {
+            writeln!(out)?;
+        }
+        notes.iter().try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> &Self {

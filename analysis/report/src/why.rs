@@ -9,10 +9,11 @@ use super::calc::ModelJson;
 use super::fields::{Address, Approximate, Fraction};
 use super::json::{Event, Head, ProblemEntry};
 use super::quantity::counted;
-use super::text::{head, line, machine, note, problem_lines, selection};
+use super::text::{self, brief, head, line, machine, note, problem_lines, selection};
 use super::{EventColumn, Model, Report, Selection, Style};
 use names::shorten::fit;
 use query::problem::Problem;
+use query::scope::ScopeChoice;
 
 crate::fields! {
     /// Why the selected time was taken. Shares are of all selected time.
@@ -94,7 +95,7 @@ crate::fields! {
     /// What a verdict rests on.
     #[derive(Clone, Debug)]
     pub struct WhyEvidence {
-        /// `time`, `limit`, `addresses`, `branches`, `code`, `samples`
+        /// `time`, `limit`, `addresses`, `pages`, `branches`, `code`, `samples`
         pub kind: &'static str;
         /// in words
         pub text: String;
@@ -156,7 +157,11 @@ impl WhyFinding {
     }
 
     fn advice(&self) -> Vec<String> {
-        self.mechanism.advice().iter().map(|advice| (*advice).to_owned()).collect()
+        self.advised().map(str::to_owned).collect()
+    }
+
+    fn advised(&self) -> impl Iterator<Item = &'static str> {
+        self.mechanism.advice_beside(self.evidence.iter().map(|one| (one.kind, one.value)))
     }
 
     /// What takes the time, in words.
@@ -196,9 +201,15 @@ impl Report for WhyReport {
     type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        selection(&self.selection, style, out)?;
-        machine(style, out, &self.machine)?;
-        head(style, out, "time", &counted(self.samples, "sample"))?;
+        let samples = counted(self.samples, "sample");
+        if style.verbose {
+            selection(&self.selection, style, out)?;
+            machine(style, out, &self.machine)?;
+            head(style, out, "time", &samples)?;
+        } else {
+            let subject = format!("{samples} of time");
+            brief(&subject, &self.selection, &ScopeChoice::default(), style, out)?;
+        }
         for finding in &self.findings {
             writeln!(out)?;
             let share = percent(finding.share.value);
@@ -220,7 +231,7 @@ impl Report for WhyReport {
                 let gain = format!("    to gain: {value} of the time ({low} to {high})");
                 line(style, out, 6, &gain)?;
             }
-            for advice in finding.mechanism.advice() {
+            for advice in finding.advised() {
                 line(style, out, 6, &format!("    try: {advice}"))?;
             }
         }
@@ -236,7 +247,9 @@ impl Report for WhyReport {
             let more = counted(self.omitted as u64, "more finding");
             note(style, out, &format!("{more} (-n 0 shows all)"))?;
         }
-        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+        problem_lines(text::told(&self.problems, style))
+            .iter()
+            .try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> &Self {

@@ -92,6 +92,17 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Resteer => "front-end redirect",
+            Self::Dependency => "waits for an earlier result",
+            other => other.name(),
+        })
+    }
+}
+
+impl Cause {
+    /// The name for programs, which never changes.
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::InstructionCache => "instruction cache miss",
             Self::InstructionTlb => "instruction TLB miss",
             Self::DataCache => "data cache miss",
@@ -106,7 +117,7 @@ impl fmt::Display for Cause {
             Self::Serialisation => "serialisation",
             Self::Lock => "lock",
             Self::Microcode => "microcode",
-        })
+        }
     }
 }
 

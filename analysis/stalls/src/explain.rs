@@ -110,33 +110,6 @@ pub struct TimeBreakdown {
     pub unknown: f64,
 }
 
-impl TimeBreakdown {
-    /// Adds the sums of another procedure.
-    pub fn add(&mut self, other: &Self) {
-        for (sum, part) in [
-            (&mut self.samples, other.samples),
-            (&mut self.execution, other.execution),
-            (&mut self.dynamic, other.dynamic),
-            (&mut self.unexplained, other.unexplained),
-            (&mut self.gain, other.gain),
-            (&mut self.error, other.error),
-            (&mut self.unknown, other.unknown),
-        ] {
-            *sum += part;
-        }
-        self.best_case =
-            (self.best_case.0 + other.best_case.0, self.best_case.1 + other.best_case.1);
-        self.of_data = (self.of_data.0 + other.of_data.0, self.of_data.1 + other.of_data.1);
-        for (wait, samples) in &other.waits {
-            *self.waits.entry(*wait).or_default() += samples;
-        }
-        for (cause, (low, high)) in &other.causes {
-            let sum = self.causes.entry(*cause).or_default();
-            (sum.0, sum.1) = (sum.0 + low, sum.1 + high);
-        }
-    }
-}
-
 /// Most instructions that retire in one cycle, on any processor here. Samples of a group that
 /// retires together land on any of its instructions, so excess and deficit are evened out within
 /// this distance. A larger value hides stalls of neighbours.

@@ -29,6 +29,14 @@ pub struct Tally {
     pub divided: f64,
 }
 
+/// The variance of a share of something, estimated from call stacks: binomial. The share is taken
+/// for that of one more stack, of which half is the part's: one stack of a function is no proof
+/// that there is no other function.
+pub fn share_variance(share: f64, stacks: f64) -> f64 {
+    let share = (share * stacks + 0.5) / (stacks + 1.0);
+    share * (1.0 - share) / (stacks + 1.0)
+}
+
 impl Tally {
     /// A number of samples of one weight.
     pub fn of(samples: u64, weight: f64) -> Self {

@@ -207,11 +207,16 @@ fn of_load(
         .filter(|(stride, share)| *share >= 0.8 && (1..=2048).contains(&stride.unsigned_abs()));
     let lines = if sketch.is_line_of_pages() { span / 4096.0 * 64.0 } else { span };
     let level = hardware.level_of(lines);
-    let misses_tlb = span > hardware.tlb_bytes && steady.is_none();
+    let walked = match steady {
+        None => sketch.walked_share(span, hardware.tlb_bytes),
+        Some(_) => 0.0,
+    };
+    let misses_tlb = walked > 0.0;
     if level.is_some_and(|level| level.number <= 1) && !misses_tlb {
         return None;
     }
     let mut evidence = vec![spread_text(load, span, sketch)];
+    evidence.extend(pages(load));
     if let Some((stride, _)) = steady {
         // A stream: what it needs is bandwidth.
         let text = format!("`{}` moves by {stride} bytes each time", load.text);
@@ -231,7 +236,7 @@ fn of_load(
         return Some(Candidate { mechanism, cycles, strength: 0.85, at, shown, evidence });
     }
     let first = hardware.first_cycles();
-    let (walk, walk_max) = if misses_tlb { hardware.walk_cycles } else { (0.0, 0.0) };
+    let (walk, walk_max) = (walked * hardware.walk_cycles.0, walked * hardware.walk_cycles.1);
     let (usual, most) = match level {
         Some(level) => (level.cycles - first, 2.0 * level.cycles),
         None => (hardware.memory_cycles.0, hardware.memory_cycles.1),
@@ -277,10 +282,11 @@ fn by_time(
     };
     let of_level = |number: u32| hardware.levels.iter().find(|level| level.number == number);
     let (second, third) = (of_level(2).map(|of| of.cycles), of_level(3).map(|of| of.cycles));
-    let (memory, walk) = (hardware.memory_cycles.0, hardware.walk_cycles.0);
     let span = load.sketch.span().unwrap_or(0.0);
+    let walked = load.sketch.walked_share(span, hardware.tlb_bytes);
+    let (memory, walk) = (hardware.memory_cycles.0, walked * hardware.walk_cycles.0);
     // What lies in more pages than the TLB has needs a walk besides.
-    let all = if span > hardware.tlb_bytes {
+    let all = if walked > 0.0 {
         let with_walk = |cycles: f64| match cycles < walk {
             true => (Mechanism::PageWalk, Some(cycles + walk)),
             false => (Mechanism::LoadFromL3, Some(cycles + walk)),
@@ -314,6 +320,16 @@ fn by_time(
     };
     let cycles = (0.5 * latency * load.times, 1.5 * each.max(latency) * load.times);
     Candidate { mechanism, evidence, strength, cycles, ..candidate }
+}
+
+/// The share of a load's accesses to huge pages, where it is known.
+pub(crate) fn pages(load: &Instruction) -> Option<Evidence> {
+    let huge = load.sketch.huge_share()?;
+    let text = match huge {
+        0.0 => "its accesses are to pages of 4 KiB".to_owned(),
+        _ => format!("{:.0} % of its accesses are to huge pages", 100.0 * huge),
+    };
+    Some(Evidence::of(Evidence::PAGES, text, huge, "share"))
 }
 
 fn spread_text(load: &Instruction, span: f64, sketch: &Sketch) -> Evidence {
@@ -537,11 +553,12 @@ fn assists(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
     });
     let times: f64 = arithmetic.iter().map(|(_, one)| one.times).sum();
     let limit: f64 = region.instructions.iter().map(|one| one.best_cycles * one.times).sum();
-    // Operations that nothing holds up share their loop's samples with it; one of a chain waits for
-    // the one before.
+    // Operations that nothing holds up share their loop's samples with it. Of a chain of a product
+    // and a sum, say, all samples are at the two, as the limit says.
     let waiting = waiting_share(number, region);
-    let is_shown =
-        region.is_loop && !far && waiting >= SHOWN_MIN && one.best_cycles * one.times < 0.5 * limit;
+    let behind = region.instructions.get(number..).unwrap_or_default();
+    let expected: f64 = behind.iter().take(3).map(|one| one.best_cycles * one.times).sum();
+    let is_shown = region.is_loop && !far && waiting >= SHOWN_MIN && expected < 0.5 * limit;
     let text = if is_shown {
         let percent = 100.0 * waiting;
         format!(

@@ -1,6 +1,6 @@
 //! From candidates to one verdict.
 
-use crate::candidates::{Candidate, candidates};
+use crate::candidates::{self, Candidate, candidates};
 use crate::region::{Instruction, Kind};
 use crate::{Evidence, Hardware, Mechanism, Region, modelled};
 
@@ -32,7 +32,7 @@ const OF_LIMIT: f64 = 0.35;
 const FULL: f64 = 0.6;
 /// Largest probability of a verdict.
 const PROBABILITY_MAX: f64 = 0.97;
-/// Largest probability of page walks: nothing tells that memory is not in huge pages, which need
+/// Largest probability of page walks where the pages are not known: memory in huge pages needs
 /// none. A chase through 16 MiB of huge pages, in a slow L3 cache, looks the same.
 const WALKS_MAX: f64 = 0.9;
 /// Largest probability where the time of a round is not known, and all of the region's samples are
@@ -80,10 +80,13 @@ pub fn judge(region: &Region, hardware: &Hardware) -> Verdict {
     };
     // Of two that both explain the time, one is true.
     let score = score * (1.0 - 0.45 * rival / score.max(rival));
+    let at = region.instructions.iter().find(|one| Some(one.address) == best.at);
+    let pages = at.and_then(candidates::pages);
+    let knows_pages = pages.is_some();
     let is_by_default = best.evidence.iter().any(|evidence| evidence.kind == "limit");
     let most = match best.mechanism {
         _ if is_by_default => POSSIBLE_MAX,
-        Mechanism::PageWalk => WALKS_MAX,
+        Mechanism::PageWalk if !knows_pages => WALKS_MAX,
         _ => PROBABILITY_MAX,
     };
     let probability = calibrated(score).min(most);
@@ -94,10 +97,17 @@ pub fn judge(region: &Region, hardware: &Hardware) -> Verdict {
         .collect();
     let mut evidence = times(region, limit);
     evidence.extend(best.evidence.iter().cloned());
-    if best.mechanism == Mechanism::PageWalk {
-        let text =
-            "walks are those of pages of 4 KiB; whether these are huge is not seen".to_owned();
-        evidence.push(Evidence { kind: "addresses", text, value: None, unit: None });
+    if best.mechanism.is_of_pages() && !evidence.iter().any(|one| one.kind == Evidence::PAGES) {
+        evidence.extend(pages);
+    }
+    if best.mechanism == Mechanism::PageWalk && !knows_pages {
+        let text = "walks are those of pages of 4 KiB; whether these are huge is not seen";
+        evidence.push(Evidence {
+            kind: "addresses",
+            text: text.to_owned(),
+            value: None,
+            unit: None,
+        });
     }
     Verdict {
         mechanism: best.mechanism,
@@ -316,6 +326,66 @@ mod tests {
         assert!((0.0..=1.0).contains(&probability));
         assert!(0.0 <= low && low <= value && value <= high && high <= 1.0);
         (mechanism, Certainty::of(mechanism, probability))
+    }
+
+    #[test]
+    fn samples_at_a_chain_are_no_assists() {
+        let one = |text: &str, cycles, share| Instruction {
+            text: text.into(),
+            times: 1.0,
+            best_cycles: cycles,
+            share,
+            kind: Kind::Operand,
+            ..Instruction::default()
+        };
+        let region = |of: &[(&str, f64, f64)]| Region {
+            is_loop: true,
+            samples: 1000.0,
+            instructions: of
+                .iter()
+                .map(|(text, cycles, share)| one(text, *cycles, *share))
+                .collect(),
+            ..Region::default()
+        };
+        let horner = region(&[
+            ("mulsd xmm0, xmm1", 4.0, 0.5),
+            ("addsd xmm0, [rdi]", 4.0, 0.5),
+            ("add rdi, 8", 0.25, 0.0),
+            ("jne 0x10", 0.25, 0.0),
+        ]);
+        assert_eq!(told(&horner), (Mechanism::DependencyChain, Certainty::Possible));
+        let mut all = vec![("mulsd xmm0, xmm1", 1.0, 0.9), ("add rdi, 8", 0.25, 0.05)];
+        all.extend([("mov eax, ebx", 1.0, 0.01); 8]);
+        assert_eq!(told(&region(&all)).0, Mechanism::Assist);
+    }
+
+    #[test]
+    fn page_walks_are_those_of_small_pages() {
+        let mut region = chase(64 << 20, Some(170.0));
+        let hardware = Hardware {
+            levels: vec![
+                Level { number: 1, bytes: 48e3, cycles: 5.0 },
+                Level { number: 3, bytes: 96e6, cycles: 60.0 },
+            ],
+            walk_cycles: (110.0, 200.0),
+            ..hardware()
+        };
+        let judged = |region: &Region| {
+            let verdict = judge(region, &hardware);
+            let seen = verdict.evidence.iter().find(|one| one.kind == Evidence::PAGES);
+            (verdict.mechanism, verdict.probability, seen.and_then(|one| one.value))
+        };
+        assert!(matches!(judged(&region), (Mechanism::LoadFromL3 | Mechanism::PageWalk, _, None)));
+        let load = region.instructions.first_mut().unwrap();
+        load.sketch.add(Access::HugePage(true), 40);
+        let (mechanism, _, huge) = judged(&region);
+        assert_eq!((mechanism, huge), (Mechanism::LoadFromL3, Some(1.0)));
+        let advice = |mechanism: Mechanism, share| {
+            mechanism.advice_beside([(Evidence::PAGES, Some(share))]).count()
+        };
+        assert_eq!(advice(Mechanism::PageWalk, 0.1), 1);
+        assert_eq!(advice(Mechanism::PageWalk, 0.95), 0);
+        assert_eq!(advice(Mechanism::LoadFromMemory, 0.95), 1);
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub use region::{Instruction, Kind, Modelled, Region, Sketch};
 /// What a verdict rests on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// What it is of: `time`, `limit`, `addresses`, `branches`, `code`, `counters`, `samples`.
+    /// What it is of: `time`, `limit`, `addresses`, `branches`, `code`, `counters`, `samples`,
+    /// or [`Self::PAGES`].
     pub kind: &'static str,
     /// In words.
     pub text: String,
@@ -40,6 +41,9 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// The kind that tells the share of accesses to huge pages.
+    pub const PAGES: &'static str = "pages";
+
     /// Evidence with a number.
     pub fn of(kind: &'static str, text: String, value: f64, unit: &'static str) -> Self {
         Self { kind, text, value: Some(value), unit: Some(unit) }

@@ -1,5 +1,6 @@
 //! The vocabulary of causes.
 
+use crate::Evidence;
 use std::fmt;
 
 macro_rules! mechanisms {
@@ -144,7 +145,27 @@ impl Certainty {
     }
 }
 
+/// Share of accesses to huge pages above which these are not advised.
+const HUGE_ALREADY: f64 = 0.9;
+
 impl Mechanism {
+    /// Whether larger pages may change what it costs.
+    pub(crate) fn is_of_pages(self) -> bool {
+        matches!(self, Self::PageWalk | Self::LoadFromMemory)
+    }
+
+    /// [`Self::advice`], without what is so where the evidence has these kinds and values.
+    pub fn advice_beside<'a>(
+        self,
+        evidence: impl IntoIterator<Item = (&'a str, Option<f64>)>,
+    ) -> impl Iterator<Item = &'static str> {
+        let is_huge = |share: Option<f64>| share.is_some_and(|share| share >= HUGE_ALREADY);
+        let mut evidence = evidence.into_iter();
+        let has_huge = evidence.any(|(kind, value)| kind == Evidence::PAGES && is_huge(value));
+        let advice = self.advice().iter().copied();
+        advice.filter(move |advice| !has_huge || !advice.starts_with("huge pages"))
+    }
+
     /// What to try against it, the most promising first.
     pub fn advice(self) -> &'static [&'static str] {
         match self {

@@ -116,6 +116,12 @@ fn sum<'a>(counts: impl Iterator<Item = &'a u64>) -> u64 {
 /// Fewest pairs of addresses that tell how far these are spread.
 const PAIRS_MIN: u64 = 20;
 
+/// Fewest accesses whose page is known that tell the share of huge pages: with 12 of 12 alike, the
+/// share is at least 0.76 or at most 0.24 (Wilson's interval at 95 %).
+const PAGES_MIN: u64 = 12;
+/// Small pages in a huge one.
+const SMALL_IN_HUGE: f64 = 512.0;
+
 /// Counts of what was seen of an instruction's accesses.
 #[derive(Clone, Debug, Default)]
 pub struct Sketch {
@@ -139,6 +145,10 @@ pub struct Sketch {
     pub shared_others: u64,
     /// Accesses to bytes that another thread uses.
     pub shared_same: u64,
+    /// Accesses to pages of 4 KiB, of those whose page is known.
+    pub in_small_pages: u64,
+    /// Accesses to huge pages, likewise.
+    pub in_huge_pages: u64,
 }
 
 impl Sketch {
@@ -160,8 +170,30 @@ impl Sketch {
             Access::Aliases => &mut self.aliased,
             Access::Shared(false) => &mut self.shared_others,
             Access::Shared(true) => &mut self.shared_same,
+            Access::HugePage(false) => &mut self.in_small_pages,
+            Access::HugePage(true) => &mut self.in_huge_pages,
         };
         *sum = sum.saturating_add(times);
+    }
+
+    /// Share of accesses that are to huge pages; None where of few the page is known.
+    pub fn huge_share(&self) -> Option<f64> {
+        let all = self.in_small_pages.saturating_add(self.in_huge_pages);
+        (all >= PAGES_MIN).then(|| self.in_huge_pages as f64 / all as f64)
+    }
+
+    /// Share of the accesses (0 to 1) that need a page walk. The accesses are taken to be spread
+    /// evenly over `span` bytes; `reach` is the number of bytes in pages of 4 KiB that the last
+    /// TLB covers, which has as many entries for huge pages. Pages of unknown size are taken for
+    /// pages of 4 KiB.
+    pub fn walked_share(&self, span: f64, reach: f64) -> f64 {
+        let huge = self.huge_share().unwrap_or(0.0);
+        let of_huge_pages = span * huge / SMALL_IN_HUGE;
+        match span * (1.0 - huge) + of_huge_pages > reach {
+            true if of_huge_pages > reach => 1.0,
+            true => 1.0 - huge,
+            false => 0.0,
+        }
     }
 
     /// Share of all accesses.

@@ -1,6 +1,7 @@
 //! The debug information (DWARF) of an image, read into memory: from the file itself, its separate
-//! debug file, and the supplementary file that several debug files may share (`dwz`). Programs of
-//! Go that have none have Go's table of lines.
+//! debug file, the supplementary file that several debug files may share (`dwz`), and the files of
+//! single units (`split.rs`). Programs of Go that have none have the lines and inlined calls of
+//! Go's table.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -21,6 +22,7 @@ use crate::elf::{Elf, Section, malformed};
 use crate::go_table::{GO_TABLE, GoTable};
 use crate::lines::{Lines, Meter};
 use crate::source::{self, Source};
+use crate::split::Split;
 use crate::{Binary, Finding, ImageError, ImageId, OnBehalf, Sites};
 
 /// Most bytes of debug information of one image, decompressed: the largest programs have one or two
@@ -50,6 +52,7 @@ const SECTIONS: [SectionId; 10] = [
 pub struct DebugInfo {
     pub(crate) sections: Sections,
     pub(crate) supplement: Option<Sections>,
+    pub(crate) split: Split,
     /// The lines of a program without debug information.
     pub(crate) go_table: Option<GoTable>,
     path: Option<PathBuf>,
@@ -128,7 +131,8 @@ impl DebugInfo {
             Ok(table) => table.map(|table| Self {
                 sections: Sections { bytes: Vec::new(), endian: RunTimeEndian::Little },
                 supplement: None,
-                go_table: Some(table),
+                split: Split::beside(None, OnBehalf::Own, 0),
+                go_table: Some(table.with_inlined(&elf, &sections)),
                 path: binary.path().map(Path::to_path_buf),
                 names_for: OnBehalf::of_owner(elf.source.owner()),
                 meter: Meter::default(),
@@ -178,13 +182,15 @@ impl DebugInfo {
         path: Option<&Path>,
         roots: &[PathBuf],
     ) -> Result<Self, ImageError> {
-        let own = read_sections(elf, sections, DEBUG_BYTES_MAX)?;
+        let own = read_sections(elf, sections, OF_FILE, DEBUG_BYTES_MAX)?;
         let left = DEBUG_BYTES_MAX.saturating_sub(own.len());
         let names_for = OnBehalf::of_owner(elf.source.owner());
         let supplement = supplement(elf, sections, (path, names_for), roots, left);
+        let left = left.saturating_sub(supplement.as_ref().map_or(0, Sections::len));
         Ok(Self {
             sections: own,
             supplement,
+            split: Split::beside(path, names_for, left),
             go_table: None,
             path: path.map(Path::to_path_buf),
             names_for,
@@ -218,22 +224,33 @@ impl DebugInfo {
 }
 
 fn has_debug_info(sections: &[Section]) -> bool {
-    find(sections, SectionId::DebugInfo).is_some()
+    find(sections, SectionId::DebugInfo.name()).is_some()
 }
+
+/// Sections, and the names that they have in a file.
+type Named<'a> = (&'a [SectionId], &'a dyn Fn(SectionId) -> Option<&'static str>);
+
+/// The sections of an image or a debug file.
+const OF_FILE: Named<'static> = (&SECTIONS, &|id| Some(id.name()));
 
 /// A section by its name, or by the name that GNU tools once gave to compressed sections.
-fn find(sections: &[Section], id: SectionId) -> Option<&Section> {
-    let old = || id.name().replacen(".debug_", ".zdebug_", 1);
+fn find<'a>(sections: &'a [Section], name: &str) -> Option<&'a Section> {
+    let old = || name.replacen(".debug_", ".zdebug_", 1);
     let named =
         |name: &str| sections.iter().find(|section| section.has_bytes() && &*section.name == name);
-    named(id.name()).or_else(|| named(&old()))
+    named(name).or_else(|| named(&old()))
 }
 
-fn read_sections(elf: &Elf<'_>, sections: &[Section], limit: u64) -> Result<Sections, ImageError> {
+pub(crate) fn read_sections(
+    elf: &Elf<'_>,
+    sections: &[Section],
+    (wanted, name): Named<'_>,
+    limit: u64,
+) -> Result<Sections, ImageError> {
     let mut bytes = Vec::new();
     let mut left = limit;
-    for id in SECTIONS {
-        let Some(section) = find(sections, id) else {
+    for &id in wanted {
+        let Some(section) = name(id).and_then(|name| find(sections, name)) else {
             continue;
         };
         let read = read_section(elf, section, left)?;
@@ -343,6 +360,6 @@ fn supplement(
         if elf.build_id() != Some(build.alone()) {
             return None;
         }
-        read_sections(&elf, &elf.sections().ok()?, limit).ok()
+        read_sections(&elf, &elf.sections().ok()?, OF_FILE, limit).ok()
     })
 }

@@ -44,6 +44,7 @@ pub(crate) struct ProgramHeader {
     pub(crate) offset: u64,
     pub(crate) vaddr: u64,
     pub(crate) file_size: u64,
+    pub(crate) memory_size: u64,
     pub(crate) align: u64,
 }
 
@@ -131,6 +132,7 @@ impl<'a> Elf<'a> {
                     offset: header.p_offset(endian).into(),
                     vaddr: header.p_vaddr(endian).into(),
                     file_size: header.p_filesz(endian).into(),
+                    memory_size: header.p_memsz(endian).into(),
                     align: header.p_align(endian).into(),
                 })
                 .collect(),

@@ -8,8 +8,8 @@
 //! - `functab`: sorted (first address, place of the procedure's `_func`), 4 bytes each;
 //! - `_func`: name, places in `pctab`, unit, flags.
 //!
-//! This module reads tables of Go 1.18 and later for 64-bit machines. It does not read inlined
-//! calls: the line of an address is that of the innermost one.
+//! This module reads tables of Go 1.18 and later for 64-bit machines, with inlined calls
+//! (`go_inlined.rs`): the line of an address is that of the innermost one.
 //!
 //! # Sources
 //!
@@ -27,7 +27,8 @@ use object::elf;
 use object::endian::Endianness;
 
 use crate::elf::{Elf, Section};
-use crate::lines::{Meter, STRETCHES_MAX};
+use crate::go_inlined::{self, InlinedCall, Trees};
+use crate::lines::{FRAMES_MAX, Meter, STRETCHES_MAX};
 use crate::{Frame, ImageError, Vaddr};
 
 /// The table, as messages call it.
@@ -44,6 +45,11 @@ const TABLE_LIMIT: u64 = 256 << 20;
 pub const ALIGNMENT: usize = 32;
 /// Longest name or path that is read, in bytes.
 const NAME_MAX: usize = 32 << 10;
+/// Number of inlined calls whose names must make sense before an address is taken for that of the
+/// trees. Fewer could make sense by chance; more take longer.
+const CHECKED_MIN: usize = 32;
+/// Values of `pctab` that are read to find so many calls, at most.
+const CHECK_READS_MAX: u64 = 1 << 20;
 /// Offsets in `moduledata` of Go 1.26: the address of the table, and of the first code byte.
 const MODULE_TABLE: u64 = 0;
 const MODULE_TEXT: u64 = 176;
@@ -106,9 +112,13 @@ pub fn has_start_line(head: &[u8; 8], quantum: u8) -> Option<bool> {
 /// A program's table.
 pub(crate) struct GoTable {
     bytes: Vec<u8>,
+    /// Its address.
+    address: u64,
     header: Header,
     /// Address that first addresses are relative to.
     text: u64,
+    /// Inlined calls, if they were asked for and are known.
+    trees: Option<Trees>,
 }
 
 /// A procedure of the table: its addresses and the numbers of its `_func`.
@@ -116,6 +126,8 @@ pub(crate) struct Procedure<'a> {
     pub(crate) begin: u64,
     pub(crate) end: u64,
     func: &'a [u8],
+    /// Place of its `_func`.
+    place: u64,
 }
 
 impl GoTable {
@@ -134,24 +146,62 @@ impl GoTable {
         else {
             return Ok(None);
         };
-        let mut table = Self { bytes, header, text: header.text };
+        let mut table = Self { bytes, address, header, text: header.text, trees: None };
         if table.text == 0 {
-            let Some(text) = table.text_begin(elf, sections, address) else { return Ok(None) };
+            let Some(text) = table.text_begin(elf, sections) else { return Ok(None) };
             table.text = text;
         }
         Ok(Some(table))
     }
 
+    /// The table, with inlined calls.
+    pub(crate) fn with_inlined(mut self, elf: &Elf<'_>, sections: &[Section]) -> Self {
+        let (address, header) = (self.address, self.header);
+        for trees in Trees::candidates(elf, sections, (address, &header)) {
+            self.trees = Some(trees);
+            if self.has_inlined() {
+                return self;
+            }
+        }
+        self.trees = None;
+        self
+    }
+
+    /// Whether the first trees that there are have names of procedures.
+    fn has_inlined(&self) -> bool {
+        let meter = Meter::default();
+        meter.allow(CHECK_READS_MAX);
+        meter.look_up();
+        let mut checked = 0;
+        for procedure in self.procedures() {
+            let Some((entries, _)) = self.tree(&procedure) else { continue };
+            let mut begin = 0;
+            for (end, entry) in self.values(entries, &meter) {
+                if entry >= 0 {
+                    checked += 1;
+                    if self.inlined(&procedure, begin, &meter).is_none() {
+                        return false;
+                    }
+                }
+                begin = end;
+            }
+            if checked >= CHECKED_MIN {
+                return true;
+            }
+        }
+        checked > 0
+    }
+
     /// The address that first addresses are relative to, from the runtime's `moduledata`, for
     /// tables whose header has a 0 instead (Go 1.26). None if `moduledata` is of another table.
-    fn text_begin(&self, elf: &Elf<'_>, sections: &[Section], address: u64) -> Option<u64> {
+    fn text_begin(&self, elf: &Elf<'_>, sections: &[Section]) -> Option<u64> {
         let module = sections.iter().find(|section| &*section.name == ".go.module")?;
         let word = |at: u64| {
             let at = module.offset.checked_add(at)?;
             let bytes = elf.source.read("module data", at, 8, 8).ok()?;
             Some(u64::from_le_bytes(*bytes.first_chunk()?))
         };
-        if word(MODULE_TABLE) == Some(address) { word(MODULE_TEXT) } else { None }
+        if word(MODULE_TABLE) == Some(self.address) { word(MODULE_TEXT) } else { None }
     }
 
     /// The names of procedures, from the first on.
@@ -173,12 +223,14 @@ impl GoTable {
         let (begin, place) = (self.number(row)?, self.number(row.checked_add(4)?)?);
         // The last row is followed by the end of the last procedure.
         let end = self.number(row.checked_add(ROW_BYTES)?)?;
-        let at = usize::try_from(self.header.rows.checked_add(u64::from(place))?).ok()?;
-        let func = self.bytes.get(at..)?.get(..self.header.func_bytes())?;
+        let place = self.header.rows.checked_add(u64::from(place))?;
+        let func = self.bytes.get(usize::try_from(place).ok()?..)?;
+        let func = func.get(..self.header.func_bytes())?;
         let procedure = Procedure {
             begin: self.text.checked_add(u64::from(begin))?,
             end: self.text.checked_add(u64::from(end))?,
             func,
+            place,
         };
         (procedure.number(0)? == begin && begin < end).then_some(procedure)
     }
@@ -200,18 +252,76 @@ impl GoTable {
         (address < procedure.end).then_some(procedure)
     }
 
-    /// The source position of an instruction.
-    pub(crate) fn frame(&self, address: Vaddr, meter: &Meter) -> Option<Frame> {
-        let procedure = self.procedure_at(address.0)?;
-        let distance = address.0 - procedure.begin;
-        let line = self.value(procedure.number(Procedure::LINES)?, distance, meter);
-        let name = self.header.names.checked_add(u64::from(procedure.number(Procedure::NAME)?))?;
-        Some(Frame {
-            function: self.text_at(name).map(str::to_owned),
-            file: self.file(&procedure, distance, meter).map(str::to_owned),
+    /// The source positions of an instruction: the innermost inlined call first, the procedure
+    /// itself last.
+    pub(crate) fn frames(&self, address: Vaddr, meter: &Meter) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        let Some(procedure) = self.procedure_at(address.0) else { return frames };
+        let mut distance = address.0 - procedure.begin;
+        // Entries follow those around them.
+        let mut before = u32::MAX;
+        while frames.len() + 1 < FRAMES_MAX
+            && let Some((number, call)) = self.inlined(&procedure, distance, meter)
+            && number < before
+        {
+            frames.push(self.position(&procedure, Some(call.name), distance, meter));
+            (before, distance) = (number, call.caller.into());
+        }
+        frames.push(self.position(&procedure, procedure.name(), distance, meter));
+        frames
+    }
+
+    /// The position of an instruction, in the function whose name is at a place.
+    fn position(
+        &self,
+        procedure: &Procedure<'_>,
+        name: Option<u32>,
+        distance: u64,
+        meter: &Meter,
+    ) -> Frame {
+        let lines = procedure.number(Procedure::LINES);
+        let line = lines.and_then(|lines| self.value(lines, distance, meter));
+        let name = name.and_then(|name| self.header.names.checked_add(name.into()));
+        Frame {
+            function: name.and_then(|name| self.text_at(name)).map(str::to_owned),
+            file: self.file(procedure, distance, meter).map(str::to_owned),
             line: line.and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0),
             column: None,
-        })
+        }
+    }
+
+    /// The innermost call that is inlined at a distance from a procedure's begin, and its number.
+    fn inlined(
+        &self,
+        procedure: &Procedure<'_>,
+        distance: u64,
+        meter: &Meter,
+    ) -> Option<(u32, InlinedCall)> {
+        let (entries, tree) = self.tree(procedure)?;
+        let entry = u32::try_from(self.value(entries, distance, meter)?).ok()?;
+        let call = self.trees.as_ref()?.call(tree, entry)?;
+        let is_inside = u64::from(call.caller) < procedure.end - procedure.begin;
+        (is_inside && self.begins_name(call.name)).then_some((entry, call))
+    }
+
+    /// The places of a procedure's entries in `pctab`, and of its tree among the trees.
+    fn tree(&self, procedure: &Procedure<'_>) -> Option<(u32, u32)> {
+        let kinds = u64::from(procedure.number(Procedure::KINDS)?);
+        let data = u64::from(*procedure.func.last()?);
+        if kinds <= go_inlined::ENTRIES || data <= go_inlined::TREE {
+            return None;
+        }
+        // Behind `_func`: places of values by kind, then those of data.
+        let behind = procedure.place.checked_add(self.header.func_bytes() as u64)?;
+        let number = |index: u64| self.number(behind.checked_add(index.checked_mul(4)?)?);
+        let tree = number(kinds.checked_add(go_inlined::TREE)?)?;
+        (tree != go_inlined::NO_TREE).then_some((number(go_inlined::ENTRIES)?, tree))
+    }
+
+    /// Whether a name of a procedure begins at a place.
+    fn begins_name(&self, place: u32) -> bool {
+        let (before, from) = self.names().split_at_checked(place as usize).unwrap_or_default();
+        before.last().is_none_or(|byte| *byte == 0) && from.first().is_some_and(|byte| *byte != 0)
     }
 
     /// First addresses of the stretches of code that belong to a source line.
@@ -286,6 +396,8 @@ impl Procedure<'_> {
     const NAME: usize = 1;
     const FILES: usize = 5;
     const LINES: usize = 6;
+    /// Number of kinds of further values.
+    const KINDS: usize = 7;
     const UNIT: usize = 8;
 
     /// Place of its name among the names.

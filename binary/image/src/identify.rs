@@ -88,7 +88,8 @@ pub(crate) fn identify_elf(elf: &Elf<'_>) -> Result<ImageId, ImageError> {
 fn hash_of_headers(elf: &Elf<'_>) -> u32 {
     let mut hasher = Xxh3::new();
     for segment in elf.segments.iter().filter(|segment| segment.kind == elf::PT_LOAD) {
-        let ProgramHeader { kind: _, flags, offset, vaddr, file_size, align: _ } = *segment;
+        let ProgramHeader { kind: _, flags, offset, vaddr, file_size, align: _, memory_size: _ } =
+            *segment;
         for word in [u64::from(flags), offset, vaddr, file_size] {
             hasher.update(&word.to_le_bytes());
         }

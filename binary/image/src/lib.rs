@@ -32,6 +32,8 @@ mod eh_frame;
 mod elf;
 mod error;
 mod exports;
+mod go_inlined;
+mod go_program;
 pub mod go_table;
 mod id;
 mod identify;
@@ -46,8 +48,10 @@ mod procedures;
 mod rights;
 mod sites;
 mod source;
+mod split;
 mod stubs;
 mod symbols;
+mod thread_variables;
 
 pub mod jit;
 pub mod kernel;
@@ -62,6 +66,7 @@ pub use error::ImageError;
 pub use exports::{
     Export, exports_of_file, large_procedures_of_file, parts_of_procedure, prefixed_exports_of_file,
 };
+pub use go_program::{GoProgram, go_program_of_file};
 pub use id::ImageId;
 pub use identify::{build_id_of_file, identify, identify_file};
 pub use imports::Imports;
@@ -73,3 +78,4 @@ pub use lines::{Frame, Lines, LinesCut, STRETCHES_MAX};
 pub use procedures::{Finding, Procedure, ProcedureSource, Procedures};
 pub use rights::OnBehalf;
 pub use sites::{Site, Sites};
+pub use thread_variables::{ThreadVariable, thread_variable_of_file};

@@ -9,12 +9,13 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
-use addr2line::Context;
+use addr2line::{Context, LookupContinuation as _, LookupResult};
 use gimli::{EndianSlice, Reader, ReaderOffsetId, RunTimeEndian};
 
 use crate::debug_info::{DebugInfo, Sections};
 use crate::elf::malformed;
 use crate::go_table::GoTable;
+use crate::split::Split;
 use crate::{ImageError, Vaddr, demangle};
 
 /// Most reads of one image's debug information, besides one read for each of its bytes. More let a
@@ -27,7 +28,7 @@ const STACK_MAX: usize = 512 << 10;
 const NAME_MAX: usize = 32 << 10;
 /// Most calls inlined into each other that are reported for an address; the outer ones are left
 /// out.
-const FRAMES_MAX: usize = 64;
+pub(crate) const FRAMES_MAX: usize = 64;
 
 /// Most stretches of code of one line that are reported; more are of a line that is inlined
 /// everywhere.
@@ -73,6 +74,7 @@ pub struct Lines<'a> {
     context: Context<Metered<'a>>,
     /// In place of debug information.
     go_table: Option<&'a GoTable>,
+    split: &'a Split,
     meter: &'a Meter,
     cut: Cell<Option<LinesCut>>,
 }
@@ -81,7 +83,8 @@ impl<'a> Lines<'a> {
     pub(crate) fn of(info: &'a DebugInfo) -> Result<Self, ImageError> {
         let (dwarf, meter) = begin(info);
         let context = Context::from_dwarf(dwarf).map_err(|_| malformed("debug information", 0))?;
-        Ok(Self { context, go_table: info.go_table.as_ref(), meter, cut: Cell::new(None) })
+        let (go_table, split) = (info.go_table.as_ref(), &info.split);
+        Ok(Self { context, go_table, split, meter, cut: Cell::new(None) })
     }
 
     /// Source positions of the instruction at an address: the innermost inlined call first, the
@@ -94,7 +97,7 @@ impl<'a> Lines<'a> {
         }
         self.meter.look_up();
         if let Some(table) = self.go_table {
-            frames.extend(table.frame(address, self.meter));
+            frames = table.frames(address, self.meter);
             self.cut.set(self.meter.cut.get());
             return frames;
         }
@@ -105,7 +108,15 @@ impl<'a> Lines<'a> {
     }
 
     fn add_frames(&self, address: Vaddr, frames: &mut Vec<Frame>) -> gimli::Result<()> {
-        let mut found = self.context.find_frames(address.0).skip_all_loads()?;
+        let mut looked_up = self.context.find_frames(address.0);
+        let mut found = loop {
+            match looked_up {
+                LookupResult::Output(found) => break found?,
+                LookupResult::Load { load, continuation } => {
+                    looked_up = continuation.resume(self.split.unit(&load, self.meter));
+                }
+            }
+        };
         while frames.len() < FRAMES_MAX
             && let Some(frame) = found.next()?
         {
@@ -190,7 +201,7 @@ pub(crate) fn begin(info: &DebugInfo) -> (gimli::Dwarf<Metered<'_>>, &Meter) {
     (dwarf, meter)
 }
 
-fn dwarf<'a>(sections: &'a Sections, meter: &'a Meter) -> gimli::Dwarf<Metered<'a>> {
+pub(crate) fn dwarf<'a>(sections: &'a Sections, meter: &'a Meter) -> gimli::Dwarf<Metered<'a>> {
     let section = |bytes| Metered { bytes: EndianSlice::new(bytes, sections.endian), meter };
     let load = |id: gimli::SectionId| {
         let bytes = sections.get(id);
@@ -232,6 +243,11 @@ impl Meter {
     fn begin(&self, reads: u64) {
         self.left.set(reads);
         self.look_up();
+    }
+
+    /// Allows so many reads more.
+    pub(crate) fn allow(&self, reads: u64) {
+        self.left.set(self.left.get().saturating_add(reads));
     }
 
     pub(crate) fn look_up(&self) {
@@ -282,6 +298,12 @@ pub(crate) struct Metered<'a> {
 impl fmt::Debug for Metered<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Metered({} bytes)", self.bytes.len())
+    }
+}
+
+impl<'a> Metered<'a> {
+    pub(crate) fn of(bytes: EndianSlice<'a, RunTimeEndian>, meter: &'a Meter) -> Self {
+        Self { bytes, meter }
     }
 }
 

@@ -309,7 +309,7 @@ impl GoTable {
 fn stack_pointer(name: &[u8], distance: i64) -> StackPointer {
     match name {
         b"runtime.systemstack" | b"runtime.mcall" | b"runtime.asmcgocall" => {
-            StackPointer::SwitchedForIndirectCalls
+            StackPointer::SwitchedForSomeCalls
         }
         b"runtime.morestack" | b"gogo" => StackPointer::SwitchedForCalls,
         b"runtime.cgocallback" => StackPointer::ReturnedForIndirectCalls,

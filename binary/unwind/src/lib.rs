@@ -45,7 +45,8 @@
 //! A goroutine's stack is whole when the walk reaches `runtime.goexit`, which the table marks as
 //! first. Where Go's runtime changes to a thread's other stack (`systemstack`, `mcall`,
 //! `morestack`, `asmcgocall`, and before calls of the vDSO), the walk ends at the procedure that
-//! changed: on this stack it is the first, and the other stack is in no window. A callback from C
+//! changed: on this stack it is the first, and the other stack is in no window. What leads to that
+//! other stack is learnt where the code says it (`goroutine.rs`). A callback from C
 //! returns to the goroutine's stack; the walk follows that stack, whose frames do not have C's
 //! among them.
 //!
@@ -79,6 +80,7 @@ mod call;
 mod expression;
 mod frame;
 mod go_table;
+mod goroutine;
 mod headers;
 mod lookup;
 mod pages;
@@ -97,10 +99,11 @@ mod table;
 mod walk;
 
 pub use frame::{End, FRAMES_MAX, Frame, Proof};
+pub use goroutine::{Goroutine, Way, labels_at, way_in};
 pub use registers::{Machine, Registers};
 pub use simple::{
-    BLOCK_BYTES, Base, CHECKED_BEFORE, CHECKED_BYTES, EXTENT_RULES_MAX, Extent, FrameRule, Learnt,
-    code_check,
+    BLOCK_BYTES, Base, CHECKED_BEFORE, CHECKED_BYTES, EXTENT_RULES_MAX, Extent, FRAME_LOST,
+    FrameRule, Learnt, code_check,
 };
 pub use source::ReadAt;
 pub use space::{Code, GeneratedFrame, Image, Space};

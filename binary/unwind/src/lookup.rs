@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::call::{CALL_BYTES_MAX, Call, call_before};
 use crate::go_table::{keeps_stack_pointer, sets_stack_pointer};
+use crate::goroutine::{self, BEHIND_BYTES, Goroutine};
 use crate::pages::{Pages, Work};
 use crate::registers::Machine;
 use crate::rule::{self, Cfa, Entry, Interpreter, NoRule, Rule, StackPointer};
@@ -285,15 +286,37 @@ impl Lookup {
         let Some(rule) = self.rule(rule) else { return Known::NoRule };
         match (rule.stack_pointer, call) {
             (StackPointer::Followed, _) => known,
-            (StackPointer::SwitchedForCalls, Some(Call::Direct(_) | Call::Indirect))
-            | (StackPointer::SwitchedForIndirectCalls, Some(Call::Indirect)) => Known::First,
-            (StackPointer::SwitchedForIndirectCalls, Some(Call::Direct(_)))
-            | (StackPointer::ReturnedForIndirectCalls, Some(Call::Indirect)) => known,
+            (StackPointer::SwitchedForCalls, Some(Call::Direct(_) | Call::Indirect)) => {
+                Known::First
+            }
+            (StackPointer::SwitchedForSomeCalls, Some(Call::Direct(_) | Call::Indirect)) => {
+                let cfa = rule.cfa.clone();
+                match self.code_before(place, entry, work) {
+                    Some(code) if sets_stack_pointer(place.machine, &code) => {
+                        self.goroutine(place, &cfa, work).map_or(Known::First, Known::Goroutine)
+                    }
+                    Some(_) => known,
+                    None => Known::NoRule,
+                }
+            }
+            (StackPointer::ReturnedForIndirectCalls, Some(Call::Indirect)) => known,
             (StackPointer::Kept, Some(Call::Indirect)) if self.has_kept(place, entry, work) => {
                 known
             }
             _ => Known::NoRule,
         }
+    }
+
+    /// What the code behind a call says of the goroutine whose stack it changes back to.
+    fn goroutine(&mut self, place: Place, cfa: &Cfa, work: &mut Work) -> Option<Goroutine> {
+        let Cfa::Register(_, distance) = cfa else { return None };
+        let frame_bytes = u64::try_from(*distance).ok()?.checked_sub(8)?;
+        if place.machine != Machine::X86_64 {
+            return None;
+        }
+        let mut code = [0; BEHIND_BYTES];
+        let read = self.read_from(place, 1, &mut code, work);
+        goroutine::behind_call(code.get(..read)?, frame_bytes)
     }
 
     /// The rule at an address, by the row of the table that covers it.

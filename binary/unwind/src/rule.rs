@@ -87,8 +87,8 @@ pub enum StackPointer {
     /// The procedure loads the stack pointer with a `mov`; until then the rule holds. Its calls are
     /// the first on another stack.
     SwitchedForCalls,
-    /// The same for calls through pointers; the procedure calls others before.
-    SwitchedForIndirectCalls,
+    /// The same; the procedure calls others before, and changes back afterwards.
+    SwitchedForSomeCalls,
     /// The procedure returns to another stack for its calls through pointers; there the rule holds.
     ReturnedForIndirectCalls,
     /// The procedure may set the stack pointer for a call, the first on another stack then. The

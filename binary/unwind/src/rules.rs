@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use crate::call::Call;
+use crate::goroutine::Goroutine;
 use crate::rule::{Row, Rule};
 
 /// Largest number of return addresses kept with their rules.
@@ -25,6 +26,8 @@ pub enum Known {
     Trampoline,
     /// The first frame of a stack, by its code or its place.
     First,
+    /// The procedure has changed from the stack of a goroutine.
+    Goroutine(Goroutine),
     /// The table covers the address, but does not hold there.
     NoRule,
     /// No table covers the address, or none that could be read.

@@ -3,6 +3,7 @@
 //! (`ebpf/src/walk.h`).
 
 use crate::frame::End;
+use crate::goroutine::Goroutine;
 use crate::prologue::Record;
 use crate::registers::Machine;
 use crate::rule::{Cfa, Rule, Saved, StackPointer};
@@ -22,6 +23,10 @@ pub const EXTENT_RULES_MAX: usize = 15;
 /// Rules that hold for fewer bytes are the first to be left out of a block with many: those
 /// between the instructions of prologues and epilogues.
 const SHORT_ROW_BYTES: u16 = 5;
+
+/// In [`FrameRule::Row`]: the caller's frame pointer is not known, as in procedures of Go. A walk
+/// goes on as long as no rule needs it.
+pub const FRAME_LOST: u16 = 1023 * 8;
 
 /// What a frame's canonical frame address (CFA) is computed from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -46,7 +51,8 @@ pub enum FrameRule {
         distance: i64,
         /// Bytes from the return address to the CFA; 0: it is in the link register.
         return_below: u16,
-        /// Bytes from the caller's frame pointer to the CFA; 0: it is in its register still.
+        /// Bytes from the caller's frame pointer to the CFA; 0: it is in its register still;
+        /// [`FRAME_LOST`]: it is not known.
         frame_below: u16,
     },
     /// The frame pointer points to the caller's, and the return address is behind that.
@@ -54,6 +60,8 @@ pub enum FrameRule {
     /// Likewise; the caller's stack pointer is in memory, so many bytes from the frame pointer
     /// (HotSpot's interpreter, whose frames overlap).
     KeptStackPointer(i16),
+    /// The caller is on the stack of a goroutine.
+    Goroutine(Goroutine),
     /// The stack pointer points to the kernel's frame of a signal.
     Signal,
     /// There is no caller, or none that can be found.
@@ -122,7 +130,7 @@ impl Learnt {
     }
 }
 
-/// A number for the code around a place; its twin is in `ebpf/src/walk.h`.
+/// A number for the code around a place; its twin is in `ebpf/src/rules.h`.
 pub fn code_check(code: &[u8; CHECKED_BYTES]) -> u16 {
     let ([low, high], []) = code.as_chunks::<8>() else { return 0 };
     let (low, high) = (u64::from_le_bytes(*low), u64::from_le_bytes(*high));
@@ -175,6 +183,7 @@ fn row(rule: &Rule, machine: Machine, address: u64, is_exact: bool) -> Option<Fr
         _ if base == Base::ThroughFramePointer => 0,
         None | Some(Saved::Same) => 0,
         Some(Saved::At(distance)) => below(*distance)?,
+        Some(Saved::Undefined) => FRAME_LOST,
         Some(_) => return None,
     };
     let is_short = distance % 8 == 0 && distance.unsigned_abs() < 1 << 21;
@@ -211,10 +220,10 @@ pub fn of_record(record: Record, machine: Machine) -> FrameRule {
     FrameRule::Row { base: Base::StackPointer, distance, return_below, frame_below }
 }
 
-/// Bytes below the CFA of a word at this distance from it.
+/// Bytes below the CFA of a word at this distance from it, and of the word below that.
 fn below(distance: i64) -> Option<u16> {
     let below = u16::try_from(-distance).ok()?;
-    (below > 0 && below % 8 == 0 && below < 8 << 10).then_some(below)
+    (below > 0 && below % 8 == 0 && below < FRAME_LOST - 8).then_some(below)
 }
 
 /// The distance of `DW_OP_breg6 distance; DW_OP_deref`, if the expression is that.
@@ -278,6 +287,8 @@ mod tests {
             &[(6, Saved::AtExpression([0x76, 0].into()))],
         );
         assert_eq!(said(&aligned, 0, false), Some((Base::ThroughFramePointer, -8, 8, 0)));
+        let of_go = rule(Cfa::Register(7, 40), &[(6, Saved::Undefined)]);
+        assert_eq!(said(&of_go, 0, false), Some((Base::StackPointer, 40, 8, FRAME_LOST)));
         let stub = [0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22];
         let stub = rule(Cfa::Expression(stub.into()), &[]);
         assert_eq!(said(&stub, 0x1006, true), Some((Base::StackPointer, 8, 8, 0)));
@@ -297,7 +308,6 @@ mod tests {
             (rule(Cfa::Register(10, 8), &[]), false),
             (rule(Cfa::Register(7, 12), &[]), false),
             (rule(Cfa::Register(7, 4 << 20), &[]), false),
-            (rule(Cfa::Register(7, 16), &[(6, Saved::Undefined)]), false),
             (rule(Cfa::Register(7, 16), &[(6, Saved::At(-9000))]), false),
             (rule(Cfa::Register(7, 16), &[(6, Saved::At(8))]), false),
             (rule(Cfa::Register(7, 16), &[(6, Saved::AtExpression([0x76, 8].into()))]), false),

@@ -5,7 +5,7 @@ use crate::frame::End;
 use crate::prologue::Record;
 use crate::registers::{Machine, Registers};
 use crate::rule::{Cfa, Rule, Saved, StackPointer};
-use crate::simple::{Base, FrameRule};
+use crate::simple::{Base, FRAME_LOST, FrameRule};
 use crate::stack::{Missing, Stack};
 
 impl From<Missing> for End {
@@ -232,6 +232,7 @@ pub fn by_frame_rule(
             let mut caller = Registers::new(machine, word(return_below)?);
             let frame_pointer = match frame_below {
                 0 => registers.frame_pointer(),
+                FRAME_LOST => None,
                 below => Some(word(below)?),
             };
             caller.set(machine.frame_pointer(), frame_pointer);
@@ -252,6 +253,7 @@ pub fn by_frame_rule(
         FrameRule::FramePointer => {
             by_frame_pointer(registers, stack, Record::FramePointer, End::Generated)
         }
+        FrameRule::Goroutine(_) => Err(End::Window),
         FrameRule::End(end) => Err(end),
         FrameRule::Signal | FrameRule::Other => Err(End::Generated),
     }

@@ -2,6 +2,7 @@
 
 use crate::call::{CALL_BYTES_MAX, Call, call_before};
 use crate::frame::{End, FRAMES_MAX, Frame, Proof};
+use crate::goroutine::Goroutine;
 use crate::lookup::{Lookup, Place};
 use crate::pages::Work;
 use crate::prologue::{BEFORE_BYTES, CODE_BYTES, Record, frame_at};
@@ -61,6 +62,8 @@ enum How {
     FramePointer(Record, End),
     /// By the rule that the maker of generated code has for it.
     Told(FrameRule),
+    /// On the stack of a goroutine, which is not copied.
+    Goroutine(Goroutine),
     /// Not at all.
     End(End),
 }
@@ -275,6 +278,7 @@ impl Unwinder {
             How::Trampoline => FrameRule::Signal,
             How::FramePointer(record, _) => simple::of_record(record, machine),
             How::Told(rule) => rule,
+            How::Goroutine(goroutine) => FrameRule::Goroutine(goroutine),
             How::End(end) => FrameRule::End(end),
         };
         let is_of_file = here.is_of_file;
@@ -356,6 +360,7 @@ impl Unwinder {
                 step::by_frame_pointer(&registers, stack, record, without)?
             }
             How::Told(rule) => step::by_frame_rule(rule, &registers, stack, here.is_exact)?,
+            How::Goroutine(_) => return Err(End::Window),
             How::End(end) => return Err(end),
         };
         if caller.machine() == Machine::Aarch64 {
@@ -507,6 +512,7 @@ impl Here {
             }
             Known::Trampoline => How::Trampoline,
             Known::First => How::End(End::Whole),
+            Known::Goroutine(goroutine) => How::Goroutine(goroutine),
             Known::NoRule => How::End(End::NoUnwindInfo),
             Known::None => uncovered(frame_pointers && !place.is_go),
         };

@@ -74,10 +74,11 @@ pub fn container_id(path: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(id).into_owned())
 }
 
-/// The unit name of a container whose image is known: `unit`, as of [`unit_name`], a space, and the
-/// image's name. Names of other units contain no space, except those that are paths.
-pub fn with_image(unit: &str, image: &str) -> String {
-    shortened(unit.to_owned() + " " + &escaped(image.as_bytes(), true))
+/// The unit name of a container of which more is known: `unit`, as of [`unit_name`], and behind a
+/// space each of these words: pod and image. Names of other units contain no space, except those
+/// that are paths.
+pub fn with_image(unit: &str, words: &str) -> String {
+    shortened(unit.to_owned() + " " + &escaped(words.as_bytes(), false))
 }
 
 fn parts(path: &[u8]) -> Vec<&[u8]> {
@@ -213,8 +214,8 @@ mod tests {
         assert!(!container(format!("{users}/docker-{ID}.scope")));
         let faked = unit_name(b"/system.slice/docker-0123456789ab shop.scope").unwrap();
         assert_eq!(faked, "docker-0123456789ab\\x20shop.scope");
-        let named = with_image("docker-0123456789ab", "shop/a b\n:2");
-        assert_eq!(named, "docker-0123456789ab shop/a\\x20b\\n:2");
+        let named = with_image("docker-0123456789ab", "pod:a/b shop/b\n:2");
+        assert_eq!(named, "docker-0123456789ab pod:a/b shop/b\\n:2");
         assert_eq!(with_image("docker-0123456789ab", &"x".repeat(999)).len(), NAME_BYTES_MAX);
     }
 

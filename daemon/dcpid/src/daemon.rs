@@ -134,6 +134,9 @@ fn without_sampling(args: &DcpidArgs) -> Option<anyhow::Result<()>> {
     if let (Some(file), Some(db)) = (&args.replay, &args.settings.db) {
         return Some(replay(file, db));
     }
+    if args.check_host {
+        return Some(crate::host_checks::write(&mut std::io::stdout().lock()));
+    }
     if args.inspect {
         return Some(starter::inspect().context("answering questions"));
     }
@@ -315,6 +318,7 @@ fn collector(
     let replay = Replay { system, tape: tape.clone(), run };
     let mut collector = Collector::new(source, kernel_text, vdso, &periods, library, replay);
     collector.spaces.mappings.keep_apart(config.rules.clone());
+    collector.instruments.call_stacks.attributes = config.attributes;
     Ok((collector, tape))
 }
 

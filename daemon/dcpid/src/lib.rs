@@ -9,5 +9,6 @@
 
 pub mod control;
 pub mod daemon;
+pub mod host_checks;
 pub mod log;
 pub mod player;

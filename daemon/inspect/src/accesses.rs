@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
+use crate::page_sizes::PageSizes;
 use code::interpret::MemoryAccess;
 use model::{Access, Crossed};
 
@@ -45,6 +46,7 @@ pub struct Accesses {
     addresses: HashMap<(u32, u64), VecDeque<u64>, foldhash::fast::RandomState>,
     /// By process and line: the last access of each of some threads.
     lines: HashMap<(u32, u64), Vec<Use>, foldhash::fast::RandomState>,
+    page_sizes: PageSizes,
     /// Walks so far.
     walks: u64,
 }
@@ -68,6 +70,7 @@ impl Accesses {
         mut tell: impl FnMut(u64, Access),
     ) {
         self.walks += 1;
+        self.page_sizes.begin_walk();
         let mut last: HashMap<u64, u64, foldhash::fast::FixedState> = HashMap::default();
         for (place, (at, access)) in accesses.iter().enumerate() {
             let MemoryAccess { address, bytes, reads, writes } = *access;
@@ -87,7 +90,10 @@ impl Accesses {
                 None => {
                     self.compare((who.process, u64::from(number) << 40 ^ at), address, |apart| {
                         tell(*at, apart);
-                    })
+                    });
+                    if let Some(is_huge) = self.page_sizes.is_huge(who.process, address) {
+                        tell(*at, Access::HugePage(is_huge));
+                    }
                 }
             }
             if reads {

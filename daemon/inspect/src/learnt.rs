@@ -1,11 +1,12 @@
 //! Rules of frames that walks have met, as inspectors tell them.
 
-use abi::{Extent, FrameBase, Rule, RuleWords};
+use abi::{Extent, FrameBase, GoroutineWay, Rule, RuleWords};
 use serde::{Deserialize, Serialize};
-use unwind::{Base, End, FrameRule, Learnt};
+use unwind::{Base, End, FrameRule, Learnt, Way};
 
 const _: () = assert!(unwind::BLOCK_BYTES == abi::RULE_BLOCK_BYTES);
 const _: () = assert!(unwind::EXTENT_RULES_MAX == abi::EXTENT_RULES_MAX);
+const _: () = assert!(unwind::FRAME_LOST == abi::FRAME_LOST);
 
 /// A rule of frames at one place of the process's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +59,17 @@ fn short(rule: FrameRule) -> Rule {
         }
         FrameRule::FramePointer => Some(Rule::FRAME_POINTER),
         FrameRule::KeptStackPointer(at) => Rule::kept_stack_pointer(at),
+        FrameRule::Goroutine(goroutine) => {
+            let way = match goroutine.way {
+                Way::Thread { g_at, m_at, current_at, stack_pointer_at } => {
+                    GoroutineWay::Thread { g_at, m_at, current_at, stack_pointer_at }
+                }
+                Way::Frame { goroutine_at, depth_at, end_at } => {
+                    GoroutineWay::Frame { goroutine_at, depth_at, end_at }
+                }
+            };
+            Rule::goroutine(way, goroutine.frame_bytes)
+        }
         FrameRule::Signal => Some(Rule::SIGNAL),
         FrameRule::End(end) => {
             let place = End::ALL.iter().position(|known| *known == end).unwrap_or_default();

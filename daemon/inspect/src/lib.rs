@@ -17,18 +17,20 @@
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
 //! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers
 //! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`runtimes`]
-//! with [`python`], [`lists`], [`v8`] and [`hotspot`] (functions that interpreters and compilers
-//! run).
+//! with [`python`], [`lists`], [`v8`], [`hotspot`], [`erlang`] and [`luajit`] (functions that
+//! interpreters and compilers run), and [`attributes`] (what programs say of their own threads).
 
 #![forbid(unsafe_code)]
 
 mod accesses;
 mod ahead;
 pub mod answers;
+pub mod attributes;
 pub mod blame;
 mod build_files;
 mod code_files;
 mod containers;
+pub mod erlang;
 pub mod file_catalogue;
 pub mod file_facts;
 pub mod frame_words;
@@ -38,7 +40,9 @@ pub mod inspector;
 pub mod jit;
 pub mod learnt;
 pub mod lists;
+pub mod luajit;
 pub mod open_mapped;
+mod page_sizes;
 pub mod pool;
 pub mod python;
 pub mod questions;

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use model::Language;
 pub use registers::{SampledRegisters, Walk, Walked, WalkedEdge};
-pub use runtimes::{RuntimeCode, RuntimeFound, RuntimeFunction, RuntimeRun};
+pub use runtimes::{AttributesFound, RuntimeCode, RuntimeFound, RuntimeFunction, RuntimeRun};
 
 /// A question and the type of its answer.
 pub trait Inspect: Serialize + DeserializeOwned + Into<Question> {
@@ -269,6 +269,8 @@ pub struct Unwind {
     pub map: Vec<MappedCode>,
     /// Whether the daemon wants to know where frames of runtimes are.
     pub looks_for_runtime: bool,
+    /// Whether the daemon wants to know where threads have attributes.
+    pub looks_for_attributes: bool,
     /// File in memory that has the copies of stacks: a process that has it open, and its number
     /// there. A socket would copy them three times more, which cost twice as much as walking them.
     pub copies: (u32, i32),
@@ -359,6 +361,8 @@ pub struct Unwound {
     pub codes: Vec<RuntimeCode>,
     /// The layout of runtimes' frames, if it was asked for.
     pub runtime: RuntimeFound,
+    /// Where threads have attributes, if it was asked for and there are any.
+    pub attributes: Option<AttributesFound>,
     /// Rules of frames that were met, each once.
     pub rules: Vec<LearntRule>,
 }

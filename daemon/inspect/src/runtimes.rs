@@ -1,19 +1,31 @@
 //! Runtimes whose functions have names in call stacks: what an inspector knows of them, and the
 //! frames of a stack that are theirs.
 //!
-//! A runtime's frames are in one of two places:
+//! A runtime's frames are in one of four places:
 //!
-//! - **In the heap**, as CPython's, Ruby's and PHP's: the sampler follows the list from the thread
-//!   on, and [`python`](super::python) or [`lists`](super::lists) merges it with the native frames.
+//! - **In the heap**, as CPython's, Ruby's, PHP's and Perl's: the sampler follows the list from the
+//!   thread on, and [`python`](super::python) or [`lists`](super::lists) merges it with the native
+//!   frames.
+//! - **In lists** that a native frame of the interpreter's loop leads to, as Lua's: the sampler's
+//!   walk copies them when it comes to that frame ([`abi::ListLayout`]), and
+//!   [`lists`](super::lists) puts them in its place.
 //! - **On the stack**, kept by a frame pointer: a native frame is the function's. The sampler's
 //!   walk copies some words of each such frame in passing ([`abi::FrameLayout`] says which). Where
 //!   an inspector has walked the stack, the words are read from the copy of the stack here
 //!   ([`frame_words`](super::frame_words)); an object that one of them points to is read from the
 //!   process's memory, later than the sample (`is_late`).
+//! - **On stacks of the runtime's own**, as Erlang's: the sampler's walk goes there and back
+//!   ([`abi::ErlangLayout`]). The frames' addresses alone tell their functions
+//!   ([`erlang`](super::erlang)).
+//!
+//! LuaJIT's are in lists that its interpreter's frame leads to, and within traces
+//! ([`luajit`]).
 
+use super::erlang::{Erlangs, may_be_erlang};
 use super::frame_words::FrameWords;
 use super::hotspot::{self, HotSpots, may_be_hotspot};
 use super::lists::{Lists, may_be_listed};
+use super::luajit::{self, LuaJits, may_be_luajit};
 use super::python::{LiveMemory, Pythons, may_be_python};
 use super::questions::{FileAt, RuntimeFound, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack};
 use super::v8::layouts::Layout;
@@ -21,11 +33,25 @@ use super::v8::{V8s, may_be_v8};
 use abi::{FrameLayout, PythonFrame, RuntimeLayout};
 use std::fs::File;
 use std::rc::Rc;
-use unwind::{End, Frame};
+use unwind::{End, Frame, FrameRule, GeneratedFrame};
 
 /// Whether a file of this path may have a runtime that is known.
 pub fn may_be_runtime(path: &[u8]) -> bool {
-    may_be_python(path) || may_be_v8(path) || may_be_hotspot(path) || may_be_listed(path)
+    may_be_python(path)
+        || may_be_v8(path)
+        || names_its_code(path)
+        || may_be_listed(path)
+        || may_be_luajit(path)
+}
+
+/// Whether a file of this path may have a runtime whose own tables name the code that it generates.
+pub fn names_its_code(path: &[u8]) -> bool {
+    may_be_hotspot(path) || may_be_erlang(path)
+}
+
+/// Whether a file of this path may have a runtime that has tables of its generated code's frames.
+pub fn has_code_tables(path: &[u8]) -> bool {
+    may_be_hotspot(path) || may_be_luajit(path)
 }
 
 /// Known runtimes.
@@ -35,6 +61,8 @@ pub struct Runtimes {
     v8s: V8s,
     hotspots: HotSpots,
     lists: Lists,
+    luajits: LuaJits,
+    erlangs: Erlangs,
 }
 
 /// A runtime that keeps its frames on the stack.
@@ -57,11 +85,39 @@ impl Kept {
     }
 }
 
+/// What knows how frames of generated code are kept.
+#[derive(Clone)]
+pub enum GeneratedCode {
+    /// HotSpot's tables of code.
+    HotSpot(Rc<hotspot::Process>),
+    /// LuaJIT's traces.
+    LuaJit(Rc<luajit::Process>),
+}
+
+impl GeneratedCode {
+    /// How the frame at an address is kept.
+    pub fn frame_at(&self, address: u64, is_exact: bool) -> Option<GeneratedFrame> {
+        match self {
+            Self::HotSpot(process) => process.frame_at(address, is_exact),
+            Self::LuaJit(process) => process.frame_at(address, is_exact),
+        }
+    }
+
+    /// The rules of a block, if they are known of all of it.
+    pub fn block(&self, begin: u64) -> Option<Vec<(u16, FrameRule)>> {
+        match self {
+            Self::HotSpot(process) => process.block(begin),
+            Self::LuaJit(process) => process.block(begin),
+        }
+    }
+}
+
 /// What the stacks of one question have of frames that lie on the stack.
 #[derive(Default)]
 pub struct StackNotes {
     /// None: the process has no such runtime.
     of: Option<Kept>,
+    luajit: Option<Rc<luajit::Process>>,
     /// Why the process's runtime is of no use.
     refused: Option<String>,
     /// Of each stack, the words of its frames, innermost first.
@@ -70,10 +126,11 @@ pub struct StackNotes {
 
 impl StackNotes {
     /// What knows how frames of generated code are kept.
-    pub fn hotspot(&self) -> Option<Rc<hotspot::Process>> {
-        match self.of.as_ref()? {
-            Kept::HotSpot(process, _) => Some(process.clone()),
-            Kept::V8(..) => None,
+    pub fn generated(&self) -> Option<GeneratedCode> {
+        match &self.of {
+            Some(Kept::HotSpot(process, _)) => Some(GeneratedCode::HotSpot(process.clone())),
+            Some(Kept::V8(..)) => None,
+            None => self.luajit.clone().map(GeneratedCode::LuaJit),
         }
     }
 
@@ -120,7 +177,11 @@ impl Runtimes {
         match v8.or_else(hotspot) {
             Some(Ok(kept)) => notes.of = Some(kept),
             Some(Err(why)) => notes.refused = Some(why),
-            None => {}
+            None => match self.luajits.process(asked, &open) {
+                Some(Ok(process)) => notes.luajit = Some(process),
+                Some(Err(why)) => notes.refused = Some(why),
+                None => {}
+            },
         }
         notes
     }
@@ -133,8 +194,14 @@ impl Runtimes {
         unwound: &mut Unwound,
         open: impl Fn(&FileAt) -> Option<File>,
     ) {
+        if let Some(process) = &notes.luajit {
+            self.luajits.name(asked, process, unwound);
+            return;
+        }
         let Some(kept) = notes.of else {
-            self.name_listed(asked, unwound, open);
+            if !self.erlangs.name(asked, unwound, &open) {
+                self.name_listed(asked, unwound, open);
+            }
             if let Some(why) = notes.refused
                 && unwound.runtime == RuntimeFound::Nowhere
             {
@@ -162,7 +229,8 @@ impl Runtimes {
         unwound: &mut Unwound,
         open: impl Fn(&FileAt) -> Option<File>,
     ) {
-        let has_frames = asked.stacks.iter().any(|stack| !stack.python.is_empty());
+        let has = |stack: &SampledStack| !stack.python.is_empty() || !stack.noted.is_empty();
+        let has_frames = asked.stacks.iter().any(has);
         if !has_frames && !asked.looks_for_runtime {
             return;
         }

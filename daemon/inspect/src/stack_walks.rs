@@ -1,15 +1,15 @@
 //! Frames of call stacks, from registers and copies of stacks that were sampled: the crate `unwind`
 //! walks them by the unwind tables of the files that the process has mapped.
 
+use super::attributes::Attributes;
 use super::build_files::opened_for_tables;
 use super::questions::{
     CodeSource, FileAt, MappedCode, SampledStack, ToWalk, Unwind, Unwound, UnwoundStack,
 };
 use crate::file_catalogue::Catalogue;
-use crate::hotspot;
 use crate::learnt::said;
 use crate::open_mapped::keeps_busy;
-use crate::runtimes::Runtimes;
+use crate::runtimes::{GeneratedCode, Runtimes, has_code_tables};
 use crate::vdso::{memory_of, vdso_bytes};
 use kernel::MappedFileId;
 use std::cell::RefCell;
@@ -18,7 +18,6 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use unwind::{
@@ -52,6 +51,7 @@ pub struct StackWalks {
     /// The vdso of 32-bit programs, as the first one had it.
     narrow_vdso: Option<Image>,
     runtimes: Runtimes,
+    attributes: Attributes,
     /// The file with copies of stacks, as it was asked for.
     copies: Option<((u32, i32), File)>,
     /// Questions so far.
@@ -156,9 +156,10 @@ struct Mapped {
     code: Vec<(u64, u64, Code)>,
     pid: u32,
     memory: RefCell<Option<Option<File>>>,
-    /// None: HotSpot does not run yet, or `has_hotspot` is false.
-    hotspot: Option<Rc<hotspot::Process>>,
-    has_hotspot: bool,
+    /// None: the runtime does not run yet, or `has_tables` is false.
+    generated: Option<GeneratedCode>,
+    /// Whether generated code is a runtime's that has tables of it.
+    has_tables: bool,
 }
 
 impl Space for Mapped {
@@ -186,14 +187,14 @@ impl Space for Mapped {
     }
 
     fn generated_frame(&self, address: u64, is_exact: bool) -> Option<GeneratedFrame> {
-        let known = self.hotspot.as_ref().and_then(|it| it.frame_at(address, is_exact));
+        let known = self.generated.as_ref().and_then(|it| it.frame_at(address, is_exact));
         // Nothing is learnt of code that is not finished yet, or no more there.
         let unknown = GeneratedFrame { rule: FrameRule::Other, follows_call: true };
-        known.or_else(|| self.has_hotspot.then_some(unknown))
+        known.or_else(|| self.has_tables.then_some(unknown))
     }
 
     fn generated_block(&self, begin: u64) -> Option<Vec<(u16, FrameRule)>> {
-        self.hotspot.as_ref()?.block(begin)
+        self.generated.as_ref()?.block(begin)
     }
 }
 
@@ -205,11 +206,11 @@ impl StackWalks {
             asked.map.iter().map(|mapped| self.code_of(asked.pid, mapped, catalogue)).collect();
         let open = |file: &FileAt| opened_for_tables(file, catalogue);
         let mut notes = self.runtimes.begin(asked, open);
-        let hotspot = notes.hotspot();
+        let generated = notes.generated();
         let files = asked.map.iter().filter_map(|mapped| mapped.code.file());
-        let has_hotspot = files.into_iter().any(|file| hotspot::may_be_hotspot(&file.path.0));
+        let has_tables = files.into_iter().any(|file| has_code_tables(&file.path.0));
         let memory = RefCell::default();
-        let space = Mapped { code, pid: asked.pid, memory, hotspot, has_hotspot };
+        let space = Mapped { code, pid: asked.pid, memory, generated, has_tables };
         let mut frames = Vec::new();
         let mut copy = Vec::new();
         let mut walked = Vec::with_capacity(asked.stacks.len());
@@ -238,6 +239,9 @@ impl StackWalks {
         let rules = rules.into_values().collect();
         let mut unwound = Unwound { stacks: walked, rules, ..Unwound::default() };
         self.runtimes.name(asked, notes, &mut unwound, open);
+        if asked.looks_for_attributes {
+            unwound.attributes = self.attributes.look(asked, open);
+        }
         unwound
     }
 

@@ -1,6 +1,7 @@
 //! Loads the sampler into the kernel.
 
 use super::KernelError;
+use super::runtime_bytes::{RuntimeBytes, runtime_bytes};
 use super::sample_table::{MapFds, Table, TableSettings};
 use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
@@ -8,8 +9,8 @@ use super::stacks::{StackRings, WaitTimes};
 use super::wait_samples::{self, WaitSamples};
 use abi::{
     AHEAD_MAX, AheadKey, AheadWords, Change, ChangeKind, EVENTS_MAX, FILE_RANGES_MAX,
-    FILE_SPACES_MAX, FileRange, FileRanges, FrameLayout, HALVES, PythonLayout, RULES_MAX, RuleKey,
-    RuleWords, RuntimeLayout, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
+    FILE_SPACES_MAX, FileRange, FileRanges, HALVES, RULES_MAX, RuleKey, RuleWords, RuntimeLayout,
+    SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
 };
 use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::programs::{Iter, KProbe, PerfEvent, RawTracePoint};
@@ -42,31 +43,6 @@ type IdentityWords = [u64; size_of::<abi::Identity>() / size_of::<u64>()];
 
 /// [`FileRanges`], for the library that we ask.
 type FileRangeWords = [[u64; size_of::<FileRange>() / size_of::<u64>()]; FILE_RANGES_MAX];
-
-/// A [`RuntimeLayout`], for the library that we ask.
-type RuntimeBytes = [u8; size_of::<RuntimeLayout>()];
-
-fn runtime_bytes(layout: &RuntimeLayout) -> RuntimeBytes {
-    let RuntimeLayout { python: layout, frames } = layout;
-    let PythonLayout { state_at, id_at, frame_at, current_at, block_at, block_bytes, .. } = *layout;
-    let PythonLayout { code_at, previous_at, instruction_at, flags_at, step, root, .. } = *layout;
-    let words = [
-        [id_at, frame_at, current_at, block_at, block_bytes],
-        [code_at, previous_at, instruction_at, flags_at, step],
-    ];
-    let words = words.into_iter().flatten().flat_map(u16::to_ne_bytes);
-    let python = root.to_ne_bytes().into_iter().chain(state_at.to_ne_bytes()).chain(words);
-    let FrameLayout { block_at, block_bytes, object_at, object_bytes, .. } = *frames;
-    let FrameLayout { object, tag, tag_mask, tag_bits, words, .. } = *frames;
-    let [block_at, object_at] = [block_at, object_at].map(i16::to_ne_bytes);
-    let [block_bytes, object_bytes] = [block_bytes, object_bytes].map(u16::to_ne_bytes);
-    let blocks = [block_at, block_bytes, object_at, object_bytes].into_iter().flatten();
-    let words = [object, tag, tag_mask, tag_bits].into_iter().chain(words);
-    let mut bytes = [0; size_of::<RuntimeLayout>()];
-    let all = python.chain(blocks).chain(words);
-    bytes.iter_mut().zip(all).for_each(|(to, byte)| *to = byte);
-    bytes
-}
 
 /// Most attempts of the daemon to lock a slot. Each takes a microsecond, as long as the sampler
 /// holds one.

@@ -8,9 +8,9 @@
 use super::KernelError;
 use super::mapped::Mapped;
 use abi::{
-    PYTHON_FRAMES_MAX, PythonFrame, RUNTIME_FRAMES_MAX, RuntimeFrame, STACK_DATA_BYTES,
-    STACK_KERNEL_BYTES, STACK_RING_BYTES, StackRecord, StackRing, WAIT_LINES, WALK_FRAMES_MAX,
-    WaitLine,
+    ATTRIBUTES_BYTES_MAX, PYTHON_FRAMES_MAX, PythonFrame, RUNTIME_FRAMES_MAX, RuntimeFrame,
+    STACK_DATA_BYTES, STACK_KERNEL_BYTES, STACK_RING_BYTES, StackRecord, StackRing, WAIT_LINES,
+    WALK_FRAMES_MAX, WaitLine,
 };
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
@@ -26,6 +26,8 @@ pub struct RawStack {
     pub record: StackRecord,
     /// Frames of CPython, innermost first.
     pub python: Vec<PythonFrame>,
+    /// The thread's attributes, as `record.attribute_kind` says.
+    pub attributes: Vec<u8>,
     /// Return addresses in the kernel, innermost first; the first is the sampled address.
     pub kernel: Vec<u64>,
     /// Addresses of user code that the sampler has walked: of the next instruction in the
@@ -155,9 +157,12 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
     let record = unsafe { data.add(at).cast::<StackRecord>().read_volatile() };
     let (python_frames, user_frames) = (record.python_frames as usize, record.user_frames as usize);
     let runtime_frames = record.runtime_frames as usize;
+    let attribute_bytes = record.attribute_bytes as usize;
     if python_frames > PYTHON_FRAMES_MAX
         || user_frames > WALK_FRAMES_MAX
         || runtime_frames > RUNTIME_FRAMES_MAX
+        || attribute_bytes > ATTRIBUTES_BYTES_MAX
+        || !attribute_bytes.is_multiple_of(8)
     {
         return None;
     }
@@ -166,7 +171,8 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
     let kernel_room = if kernel_bytes > 0 { STACK_KERNEL_BYTES } else { 0 };
     let stack_bytes = record.stack_bytes as usize;
     let runtime_bytes = runtime_frames * size_of::<RuntimeFrame>();
-    let before = head + python_bytes + kernel_room + 8 * user_frames + runtime_bytes;
+    let before_kernel = head + python_bytes + attribute_bytes;
+    let before = before_kernel + kernel_room + 8 * user_frames + runtime_bytes;
     let length = before.checked_add(stack_bytes)?.checked_next_multiple_of(8)?;
     if kernel_bytes > STACK_KERNEL_BYTES
         || record.bytes as usize != length
@@ -176,6 +182,7 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
         return None;
     }
     let mut python = vec![PythonFrame::default(); python_frames];
+    let mut attributes = vec![0_u8; attribute_bytes];
     let mut kernel = vec![0_u64; kernel_bytes / 8];
     let mut user = vec![0_u64; user_frames];
     let mut runtime = vec![RuntimeFrame::default(); runtime_frames];
@@ -185,7 +192,9 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
     unsafe {
         let python_at = data.add(at + head);
         python_at.cast::<PythonFrame>().copy_to_nonoverlapping(python.as_mut_ptr(), python_frames);
-        let kernel_at = python_at.add(python_bytes);
+        let attributes_at = python_at.add(python_bytes);
+        attributes_at.copy_to_nonoverlapping(attributes.as_mut_ptr(), attribute_bytes);
+        let kernel_at = attributes_at.add(attribute_bytes);
         kernel_at.cast::<u64>().copy_to_nonoverlapping(kernel.as_mut_ptr(), kernel.len());
         let user_at = kernel_at.add(kernel_room);
         user_at.cast::<u64>().copy_to_nonoverlapping(user.as_mut_ptr(), user_frames);
@@ -195,7 +204,7 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
         stack_at.copy_to_nonoverlapping(stack.as_mut_ptr(), stack_bytes);
         data.add(at).write_bytes(0, length);
     }
-    into.push(RawStack { record, python, kernel, user, runtime, stack });
+    into.push(RawStack { record, python, attributes, kernel, user, runtime, stack });
     Some(length)
 }
 
@@ -218,13 +227,14 @@ mod tests {
     fn put(
         rings: &StackRings,
         (cpu, at): (usize, u32),
-        python: &[PythonFrame],
+        (python, attributes): (&[PythonFrame], &[u8]),
         (kernel, user, runtime): (&[u64], &[u64], &[RuntimeFrame]),
         stack: &[u8],
     ) -> u32 {
         let kernel_room = if kernel.is_empty() { 0 } else { STACK_KERNEL_BYTES };
         let head = size_of::<StackRecord>() + size_of_val(python);
-        let before_runtime = head + kernel_room + size_of_val(user);
+        let before_kernel = head + attributes.len();
+        let before_runtime = before_kernel + kernel_room + size_of_val(user);
         let before_stack = before_runtime + size_of_val(runtime);
         let bytes = (before_stack + stack.len()).next_multiple_of(8) as u32;
         let record = StackRecord {
@@ -233,6 +243,7 @@ mod tests {
             stack_bytes: stack.len() as u32,
             tid: at,
             python_frames: python.len() as u32,
+            attribute_bytes: attributes.len() as u32,
             user_frames: user.len() as u32,
             runtime_frames: runtime.len() as u32,
             registers: [7; 34],
@@ -245,8 +256,10 @@ mod tests {
             to.cast::<StackRecord>().write(record);
             let after = to.add(size_of::<StackRecord>()).cast();
             python.as_ptr().copy_to_nonoverlapping(after, python.len());
-            kernel.as_ptr().copy_to_nonoverlapping(to.add(head).cast(), kernel.len());
-            user.as_ptr().copy_to_nonoverlapping(to.add(head + kernel_room).cast(), user.len());
+            attributes.as_ptr().copy_to_nonoverlapping(to.add(head), attributes.len());
+            kernel.as_ptr().copy_to_nonoverlapping(to.add(before_kernel).cast(), kernel.len());
+            let user_to = to.add(before_kernel + kernel_room).cast();
+            user.as_ptr().copy_to_nonoverlapping(user_to, user.len());
             let runtime_to = to.add(before_runtime).cast();
             runtime.as_ptr().copy_to_nonoverlapping(runtime_to, runtime.len());
             stack.as_ptr().copy_to_nonoverlapping(to.add(before_stack), stack.len());
@@ -270,8 +283,8 @@ mod tests {
         let frames = [PythonFrame { code: 4, instruction: 5, flags: 6 }; 2];
         let noted = [RuntimeFrame { number: 1, reserved: 0, words: [7, 8, 9, 10] }; 3];
         let parts = (&[1, 2, 3][..], &[4, 5][..], &noted[..]);
-        at = at.wrapping_add(put(&rings, (1, at), &frames, parts, &[9; 5000]));
-        at = at.wrapping_add(put(&rings, (1, at), &[], (&[], &[], &[]), &[8; 13]));
+        at = at.wrapping_add(put(&rings, (1, at), (&frames, &[11; 24]), parts, &[9; 5000]));
+        at = at.wrapping_add(put(&rings, (1, at), (&[], &[]), (&[], &[], &[]), &[8; 13]));
         rings.rings.write(1, ring(at, begin));
         let mut into = Vec::new();
         assert_eq!(rings.take(1, &mut into).0, [3, 4]);
@@ -281,6 +294,7 @@ mod tests {
             (&[1, 2, 3][..], &[9; 5000][..])
         );
         assert_eq!((first.python.as_slice(), second.python.len()), (&frames[..], 0));
+        assert_eq!((first.attributes.as_slice(), second.attributes.len()), (&[11; 24][..], 0));
         assert_eq!((first.user.as_slice(), second.user.len()), (&[4, 5][..], 0));
         assert_eq!((first.runtime.as_slice(), second.runtime.len()), (&noted[..], 0));
         assert_eq!((second.kernel.len(), second.stack.as_slice()), (0, &[8; 13][..]));
@@ -312,8 +326,11 @@ mod tests {
             (u32::MAX, 4),
             (3, 5),
             (u32::MAX, 5),
+            (8, 6),
+            (4, 6),
+            (u32::MAX, 6),
         ] {
-            let bytes = put(&rings, (0, 0), &[], (&[], &[], &[]), &[1; 100]);
+            let bytes = put(&rings, (0, 0), (&[], &[]), (&[], &[], &[]), &[1; 100]);
             let data: *mut StackRecord = rings.data.pointer(0).unwrap().cast();
             let (stack_bytes, kernel_bytes) = (claimed, claimed);
             // SAFETY: the record that was just written.
@@ -324,6 +341,7 @@ mod tests {
                     3 => (*data).python_frames = claimed,
                     4 => (*data).user_frames = claimed,
                     5 => (*data).runtime_frames = claimed,
+                    6 => (*data).attribute_bytes = claimed,
                     _ => (*data).stack_bytes = stack_bytes,
                 }
             }

@@ -52,8 +52,8 @@ impl WaitSamples {
             let frames = sample.record.kernel_bytes as usize / size_of::<u64>();
             let kernel = sample.kernel.get(..frames).unwrap_or_default().to_vec();
             let (record, python, user) = (sample.record, Vec::new(), Vec::new());
-            let (runtime, stack) = (Vec::new(), Vec::new());
-            RawStack { record, python, kernel, user, runtime, stack }
+            let (attributes, runtime, stack) = (Vec::new(), Vec::new(), Vec::new());
+            RawStack { record, python, attributes, kernel, user, runtime, stack }
         }));
         pass.chosen
     }

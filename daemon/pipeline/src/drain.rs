@@ -220,7 +220,7 @@ impl<Source: SampleSource> Collector<Source> {
         if edges_are_many {
             self.interpret_snapshots(window);
         }
-        self.count_stacks(window, false);
+        self.watched(|this| this.count_stacks(window, false));
     }
 
     fn interpret_snapshots(&mut self, window: Window) {
@@ -342,11 +342,16 @@ impl<Source: SampleSource> Collector<Source> {
 
     /// Moves everything sampled before the call to `pending`.
     pub fn drain(&mut self) {
+        self.watched(Self::drain_to_pending);
+    }
+
+    /// Does a step of the work, of which watches see what it counts.
+    fn watched(&mut self, step: impl FnOnce(&mut Self)) {
         if !self.watches.any(Instant::now()) {
-            return self.drain_to_pending();
+            return step(self);
         }
         let before = self.pending.take();
-        self.drain_to_pending();
+        step(self);
         self.watches.note(&self.pending);
         self.pending.absorb(before);
     }

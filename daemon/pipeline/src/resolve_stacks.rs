@@ -26,6 +26,10 @@ const SWITCH: &str = "__schedule";
 /// Frames, thread and scope of a stack.
 type Framed = (Vec<Frame>, Thread, Option<Arc<Scope>>);
 
+/// The functions that a native frame ran, those of the stack, the one whose own time it is, and
+/// whether the frame is the stack's last one.
+type Run<'a> = (&'a RuntimeRun, &'a [RuntimeFunction], (Option<(u32, u32)>, bool));
+
 /// The process whose frames are resolved.
 struct Process<'a> {
     pid: u32,
@@ -135,7 +139,13 @@ impl Resolver<'_> {
         for (depth, address) in stack.user.iter().enumerate().rev() {
             match runs.next_if(|run| run.depth as usize == depth) {
                 Some(run) => {
-                    let run = (run, stack.functions.as_slice());
+                    // What the loop calls for an operation runs the loop's function.
+                    let of_loop = stack.runs.get(1).filter(|it| it.depth == 1);
+                    let is_operation = depth == 0 && run.frames.is_empty();
+                    let innermost = of_loop.filter(|_| is_operation).unwrap_or(run).frames.first();
+                    let innermost = innermost.copied().flatten();
+                    let is_last = depth == 0 && kernel.is_empty();
+                    let run = (run, stack.functions.as_slice(), (innermost, is_last));
                     self.runtime_frames(&process, run, *address, pending, &mut frames)?;
                 }
                 None => frames.extend(self.user_frame(&process, *address, pending)?),
@@ -151,17 +161,19 @@ impl Resolver<'_> {
             pid,
             name: text_of(&stack.record.name),
             tid: stack.record.tid,
+            attributes: stack.attributes.clone(),
         };
         Ok((frames, thread, process.tags.scope().cloned()))
     }
 
     /// Adds the functions that stand in the place of the native frame at `address`. The native
     /// frame stays, too, where some of its functions were not copied or cannot be read, and where
-    /// it is the innermost one: samples of the functions' own time are in its procedure.
+    /// it is the stack's last one: samples of the functions' own time are in its procedure.
+    /// `innermost` is the function that has that time.
     fn runtime_frames(
         &mut self,
         process: &Process<'_>,
-        (run, functions): (&RuntimeRun, &[RuntimeFunction]),
+        (run, functions, (innermost, is_last)): Run<'_>,
         address: u64,
         pending: &mut Pending,
         frames: &mut Vec<Frame>,
@@ -189,9 +201,7 @@ impl Resolver<'_> {
                 }
             }
         }
-        let is_innermost = run.depth == 0 || run.frames.is_empty();
-        if is_innermost && !was_native {
-            let innermost = run.frames.first().copied().flatten();
+        if (is_last || run.frames.is_empty()) && !was_native {
             let innermost = innermost.and_then(|(number, _)| functions.get(number as usize));
             let place = self.user_place(process, address, pending)?;
             if let Some((function, (image, offset))) = innermost.zip(place.as_ref()) {

@@ -4,13 +4,13 @@
 //! Without a watch this costs nothing. A watch without questions for a while is forgotten.
 
 use events::PlannedEvent;
-use image::ImageId;
-use model::{Ledger, Profile};
+use image::{ImageId, ImageOffset};
+use model::{Frame, INTERPRETED, Language, Ledger, Profile, Stacks};
 use pending::Pending;
 use profiledb::{Delta, ImageRecord, Symbol};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use wire::{Counts, EventCounts, ImageCounts};
+use wire::{Counts, EventCounts, ImageCounts, StackCounts};
 
 /// Most watches at once: each adds counting to every drain and memory for its places.
 const WATCHES_MAX: usize = 8;
@@ -18,6 +18,9 @@ const WATCHES_MAX: usize = 8;
 const OF_A_USER_MAX: usize = 4;
 /// Most distinct places of a watch between two questions: a reply has about 25 bytes for each.
 const PLACES_MAX: usize = 65_536;
+/// Most frames of an event's call stacks between two questions: a reply has about 20 bytes for
+/// each, and the lightest contexts are joined beyond.
+const FRAMES_MAX: usize = 65_536;
 /// Time without a question after which a watch is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 
@@ -47,6 +50,10 @@ struct Recent {
     periods: BTreeMap<String, u64>,
     places: usize,
     beyond: u64,
+    /// Call stacks by event number.
+    stacks: BTreeMap<usize, Stacks>,
+    /// Places of interpreters' loops and of compiled scripts.
+    loops: BTreeSet<(ImageId, ImageOffset)>,
 }
 
 impl Watches {
@@ -105,6 +112,12 @@ impl Recent {
         }
         self.periods.extend(periods);
         for (key, counts) in &delta.profiles {
+            if let (true, model::Counts::Values(values)) = (key.measure == INTERPRETED, counts) {
+                let places = values.iter().filter_map(|(value, _)| Language::of(value));
+                let places = places.map(|(offset, _)| (key.image, offset));
+                let room = FRAMES_MAX.saturating_sub(self.loops.len());
+                self.loops.extend(places.take(room));
+            }
             let (Ok(event), model::Counts::Places(profile)) = (key.name().parse::<usize>(), counts)
             else {
                 continue;
@@ -121,6 +134,16 @@ impl Recent {
                 } else {
                     self.places += usize::from(is_new);
                     mine.add(offset, samples);
+                }
+            }
+        }
+        for (key, stacks) in &delta.stacks {
+            // Waits are no event that is sampled.
+            if let Ok(event) = key.event.parse::<usize>() {
+                let mine = self.stacks.entry(event).or_default();
+                mine.merge(stacks);
+                if mine.len() > FRAMES_MAX {
+                    *mine = std::mem::take(mine).bounded(FRAMES_MAX);
                 }
             }
         }
@@ -150,10 +173,9 @@ impl Recent {
             });
         }
         let mut images = Vec::with_capacity(self.profiles.len());
-        for (id, profiles) in &self.profiles {
-            let Some(record) = self.records.get(id) else { continue };
+        for (id, record) in &self.records {
             let places = |event| -> Vec<(u64, u64)> {
-                let profile = profiles.get(&event);
+                let profile = self.profiles.get(id).and_then(|profiles| profiles.get(&event));
                 profile
                     .map(|profile| profile.iter().map(|(offset, n)| (offset.0, n)).collect())
                     .unwrap_or_default()
@@ -172,8 +194,51 @@ impl Recent {
             });
         }
         let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        Counts { since_ms, events: of_events, images, beyond: self.beyond }
+        let of = |stacks| self::stacks(stacks, &self.loops);
+        let stacks = (0..events.len())
+            .map(|event| self.stacks.get(&event).map_or_else(StackCounts::default, of));
+        let stacks = stacks.collect();
+        Counts { since_ms, events: of_events, images, beyond: self.beyond, stacks }
     }
+}
+
+/// Call stacks for the client.
+fn stacks(of: &Stacks, loops: &BTreeSet<(ImageId, ImageOffset)>) -> StackCounts {
+    let mut counts = StackCounts::default();
+    let mut images: BTreeMap<String, u32> = BTreeMap::new();
+    let mut processes: BTreeMap<(String, u32), u32> = BTreeMap::new();
+    let mut frames: Vec<Frame> = Vec::new();
+    for (node, (caller, frame)) in (0_u32..).zip(of.nodes()) {
+        let called = caller.and_then(|caller| frames.get(caller as usize).copied());
+        if let (Frame::Code(id, offset), Some(Frame::Code(file, _))) = (frame, called)
+            && file.is_name()
+            && loops.contains(&(id, offset))
+        {
+            counts.loops.push(node);
+        }
+        frames.push(frame);
+        let (image, offset) = match frame {
+            Frame::Code(id, offset) => (id.to_string(), offset.0),
+            Frame::Cut(cut) => (format!("[{}]", cut.name()), 0),
+            Frame::Wait(wait) => (format!("[{}]", wait.name()), 0),
+        };
+        let next = images.len() as u32;
+        let number = *images.entry(image).or_insert_with_key(|image| {
+            counts.images.push(image.clone());
+            next
+        });
+        counts.frames.push((caller.map_or(0, |caller| caller + 1), number, offset));
+    }
+    for (node, thread, value) in of.values() {
+        let process = (thread.command.clone(), thread.pid);
+        let next = processes.len() as u32;
+        let number = *processes.entry(process).or_insert_with_key(|process| {
+            counts.processes.push(process.clone());
+            next
+        });
+        counts.times.push((node, number, value.stacks, value.weight));
+    }
+    counts
 }
 
 #[cfg(test)]
@@ -181,7 +246,7 @@ mod tests {
     use super::*;
     use address_spaces::mapped_files::Image;
     use events::EventSpec;
-    use image::{ImageKind, ImageOffset};
+    use image::ImageKind;
     use model::Unresolved;
     use std::sync::Arc;
 

@@ -64,6 +64,9 @@ pub struct DcpidArgs {
     /// Be an inspector: answer the questions of a dcpid on standard input
     #[arg(long, hide = true, conflicts_with_all = ["replay", "record_input"])]
     pub inspect: bool,
+    /// Say what this host allows, in a line of JSON for each fact, and end: for dcpi doctor
+    #[arg(long, hide = true, conflicts_with_all = ["replay", "record_input", "inspect"])]
+    pub check_host: bool,
     /// Start an inspector for each connection to this socket (-: standard input)
     #[arg(long, value_name = "PATH", hide = true, conflicts_with_all = ["replay", "record_input"])]
     pub inspections: Option<PathBuf>,
@@ -148,6 +151,11 @@ pub struct Settings {
     /// at random moments instead, without times. off: none [default: auto]
     #[arg(long, value_name = "auto|off")]
     pub waits: Option<String>,
+    /// What programs set for their own threads, kept with call stacks: labels of goroutines
+    /// (runtime/pprof), attributes of requests (OpenTelemetry). traces: also the identities of
+    /// requests, 128 in each merge. off: none [default: on]
+    #[arg(long, value_name = "on|traces|off")]
+    pub attributes: Option<String>,
     /// Resident memory of dcpid, such as 192MiB, beyond which dcpid samples less: at the lowest
     /// rate, then without snapshots, then not at all, until the memory has shrunk [default: off]
     #[arg(long, value_name = "SIZE|off")]

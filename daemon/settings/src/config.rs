@@ -9,7 +9,7 @@ use events::EventSpec;
 use kernel::budget::Budget;
 use kernel::procfs;
 use kernel::{Sharing, TableSettings};
-use model::MeasuredMachine;
+use model::{KeptAttributes, MeasuredMachine};
 use nix::fcntl::OFlag;
 use profiledb::Retention;
 use std::io::{self, Read as _};
@@ -64,6 +64,8 @@ pub struct Config {
     pub stacks: Option<f64>,
     /// Whether times of threads and stacks of waits are taken.
     pub waits: bool,
+    /// The attributes of threads that are kept.
+    pub attributes: KeptAttributes,
     /// Bytes that the code store may take; None: no code is kept.
     pub code_store: Option<u64>,
     /// Whether code of files that are not world-readable is kept too.
@@ -144,6 +146,7 @@ impl Config {
             edges: flags.edges.or(file.edges),
             stacks: flags.stacks.or(file.stacks),
             waits: flags.waits.or(file.waits),
+            attributes: flags.attributes.or(file.attributes),
             memory_limit: flags.memory_limit.or(file.memory_limit),
             pause_file: flags.pause_file.or(file.pause_file),
             machine: flags.machine.or(file.machine),
@@ -223,6 +226,7 @@ impl Config {
             edges: edges(settings.edges.as_deref())?,
             stacks: stacks(settings.stacks.as_deref())?,
             waits: waits(settings.waits.as_deref(), settings.stacks.as_deref())?,
+            attributes: attributes(settings.attributes.as_deref())?,
             code_store: sized("--code-store", settings.code_store.as_deref().unwrap_or("512MiB"))?,
             private_code: settings.private_code,
             whole_code: settings.whole_code,
@@ -402,6 +406,16 @@ fn waits(text: Option<&str>, stacks: Option<&str>) -> anyhow::Result<bool> {
         None | Some("auto") => Ok(stacks != Some("off")),
         Some("off") => Ok(false),
         Some(other) => anyhow::bail!("--waits {other}: must be auto or off"),
+    }
+}
+
+/// Parses --attributes.
+fn attributes(text: Option<&str>) -> anyhow::Result<KeptAttributes> {
+    match text {
+        None | Some("on") => Ok(KeptAttributes::On),
+        Some("traces") => Ok(KeptAttributes::Traces),
+        Some("off") => Ok(KeptAttributes::Off),
+        Some(other) => anyhow::bail!("--attributes {other}: must be on, traces or off"),
     }
 }
 

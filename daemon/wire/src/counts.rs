@@ -14,6 +14,28 @@ pub struct Counts {
     pub images: Vec<ImageCounts>,
     /// Resolved samples that are in no image here, because their places were too many.
     pub beyond: u64,
+    /// Call stacks, in the order of `events`; empty where an event has none.
+    #[serde(default)]
+    pub stacks: Vec<StackCounts>,
+}
+
+/// Call stacks of an event: a tree of frames, and the times of its contexts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackCounts {
+    /// Ids of the images of frames. A name in brackets stands for frames that are not known.
+    pub images: Vec<String>,
+    /// Frames: number of the frame that called it, from 1 (0: none; it comes before), number of
+    /// the image, from 0, and offset in it.
+    pub frames: Vec<(u32, u32, u64)>,
+    /// Command and number of each process; 0 for processes of a command that have no number.
+    pub processes: Vec<(String, u32)>,
+    /// Innermost frame and process, by their numbers from 0, with the number of their stacks and
+    /// the time (or the occurrences) that these stand for, in the event's unit.
+    pub times: Vec<(u32, u32, u64, u64)>,
+    /// Frames of interpreters' loops and of compiled scripts, by their numbers from 0: their time
+    /// is that of the script function that called them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loops: Vec<u32>,
 }
 
 /// The samples of an event.

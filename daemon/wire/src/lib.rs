@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod client;
 mod counts;
 mod line;
@@ -19,8 +20,9 @@ mod reply;
 mod request;
 mod status;
 
+pub use check::HostCheck;
 pub use client::{Client, ClientError};
-pub use counts::{Counts, EventCounts, ImageCounts};
+pub use counts::{Counts, EventCounts, ImageCounts, StackCounts};
 pub use reply::{REPLY_BYTES_MAX, Reply};
 pub use request::{REQUEST_BYTES_MAX, Registration, Request, RequestError};
 pub use status::{

@@ -220,7 +220,7 @@ pub struct StacksStatus {
     pub ns_per_stack: Option<f64>,
     /// Stacks by program, those with the most cut stacks first.
     pub programs: Vec<ProgramStacksStatus>,
-    /// Stacks with functions of runtimes: CPython, Ruby, PHP, V8, HotSpot.
+    /// Stacks with functions of runtimes: CPython, Ruby, PHP, V8, HotSpot and so on.
     #[serde(default)]
     pub named: u64,
     /// Stacks whose frames of Python did not fit the native ones, and were left out.

@@ -7,8 +7,8 @@ use wire::{
     ApartStatus, ChangeStatus, CodeStoreStatus, CostStatus, Counts, CpuStatus, DaemonStatus,
     DbStatus, EdgesStatus, EventCounts, EventStatus, GeneratedStatus, HandlerStatus, ImageCounts,
     InspectorsStatus, LoaderStatus, OverheadStatus, ProgramStacksStatus, RateStatus, Registration,
-    Reply, Request, RestraintStatus, Samples, StacksStatus, Status, TableStatus, WaitStatus,
-    WaitsStatus,
+    Reply, Request, RestraintStatus, Samples, StackCounts, StacksStatus, Status, TableStatus,
+    WaitStatus, WaitsStatus,
 };
 
 fn reasons(reasons: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -128,6 +128,13 @@ fn replies_have_these_bytes() {
             symbols: vec![(0, 48, "f".into())],
         }],
         beyond: 4,
+        stacks: vec![StackCounts {
+            images: vec!["i".into(), "[truncated]".into()],
+            frames: vec![(0, 1, 0), (1, 0, 16)],
+            processes: vec![("app".into(), 7)],
+            times: vec![(1, 0, 2, 4_000_000)],
+            loops: vec![1],
+        }],
     };
     for (reply, text) in [
         (Reply::default(), "{}"),
@@ -147,7 +154,9 @@ fn replies_have_these_bytes() {
             r#"{"counts":{"since_ms":2000,"events":[{"name":"cpu-clock","unit":"ns","period":500000,
 "taken":9,"unresolved":{"no_mapping":2},"lost":{"spill_full":1}}],
 "images":[{"id":"i","kind":"kernel","name":"[kernel]","path":"",
-"places":[[[16,3],[32,3]]],"symbols":[[0,48,"f"]]}],"beyond":4}}"#,
+"places":[[[16,3],[32,3]]],"symbols":[[0,48,"f"]]}],"beyond":4,
+"stacks":[{"images":["i","[truncated]"],"frames":[[0,1,0],[1,0,16]],"processes":[["app",7]],
+"times":[[1,0,2,4000000]],"loops":[1]}]}}"#,
         ),
         (Reply { status: Some(Box::default()), ..Reply::default() }, EMPTY_STATUS),
         (Reply { status: Some(Box::new(full_status())), ..Reply::default() }, FULL_STATUS),

@@ -12,6 +12,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod kernel_scopes;
 pub mod notice;
 mod python;
@@ -21,19 +22,26 @@ mod snapshots;
 mod stacks;
 mod waits;
 
+pub use attributes::{
+    ATTRIBUTE_KEY_BYTES, ATTRIBUTE_VALUE_BYTES, ATTRIBUTES_BYTES_MAX, ATTRIBUTES_HEAD_BYTES,
+    ATTRIBUTES_IN_LIST, ATTRIBUTES_IN_MAP, ATTRIBUTES_IN_RECORD, ATTRIBUTES_MAX, ATTRIBUTES_NONE,
+    ATTRIBUTES_RECORD_BYTES, Attribute, AttributeLayout,
+};
 pub use kernel_scopes::{KernelScope, KernelScopes};
 pub use python::{
     PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FLAGS_THERE, PYTHON_FRAMES_MAX, PythonFrame,
     PythonLayout,
 };
 pub use rules::{
-    EXTENT_RULES_MAX, Extent, FILE_RANGES_MAX, FILE_SPACES_MAX, FileRange, FileRanges, FrameBase,
-    RULE_BLOCK_BYTES, RULES_MAX, Rule, RuleKey, RuleWords, WALK_FRAMES_MAX, WALK_WHOLE,
-    WALK_WITHOUT_RULE, rule_words,
+    EXTENT_RULES_MAX, Extent, FILE_RANGES_MAX, FILE_SPACES_MAX, FRAME_LOST, FileRange, FileRanges,
+    FrameBase, GoroutineWay, RULE_BLOCK_BYTES, RULES_MAX, Rule, RuleKey, RuleWords,
+    WALK_FRAMES_MAX, WALK_WHOLE, WALK_WITHOUT_RULE, rule_words,
 };
 pub use runtimes::{
-    FrameLayout, RUNTIME_BLOCK_BYTES, RUNTIME_FRAMES_MAX, RUNTIME_PROCESSES_MAX, RUNTIME_WORDS,
-    RuntimeFrame, RuntimeLayout,
+    CONTEXT_BEGINS, CONTEXT_FIRST, CONTEXT_NAMED, CONTEXT_START_SHIFT, CONTEXTS_MAX, ContextLayout,
+    ERLANG_AREAS_MAX, ERLANG_BLOCK_WORDS, ERLANG_BLOCKS_MAX, ErlangArea, ErlangLayout, FrameLayout,
+    LIST_ENTRY, LIST_ENTRY_BYTES, LUA_CALLBACK, ListLayout, LuaJitLayout, RUNTIME_BLOCK_BYTES,
+    RUNTIME_FRAMES_MAX, RUNTIME_PROCESSES_MAX, RUNTIME_WORDS, RuntimeFrame, RuntimeLayout,
 };
 pub use snapshots::{
     AHEAD_MAX, AHEAD_OPERATIONS_MAX, AheadKey, AheadKind, AheadWords, LINE_BYTES, LINES_MAX,
@@ -411,7 +419,7 @@ const _: () = {
     );
     assert!(size_of::<WaitLine>() == 64 && offset_of!(WaitLine, tid) == 48);
     assert!(offset_of!(WaitLine, owed) == 60);
-    assert!(size_of::<WaitSample>() == 1448 && size_of::<WaitPass>() == 16);
+    assert!(size_of::<WaitSample>() == 1464 && size_of::<WaitPass>() == 16);
     assert!(size_of::<WaitPayer>() == 8);
     assert!(offset_of!(Entry, space) == 8 && offset_of!(Entry, count) == 12);
     assert!(offset_of!(CpuBlock, stats) == 8);
@@ -474,13 +482,6 @@ mod tests {
             ("WALK_FRAMES_MAX", WALK_FRAMES_MAX),
             ("WALK_WITHOUT_RULE", WALK_WITHOUT_RULE as usize),
             ("WALK_WHOLE", WALK_WHOLE as usize),
-            ("RULE_FROM_SP", rules::FROM_SP as usize),
-            ("RULE_FROM_FP", rules::FROM_FP as usize),
-            ("RULE_THROUGH_FP", rules::THROUGH_FP as usize),
-            ("RULE_FRAME_POINTER", rules::FRAME_POINTER as usize),
-            ("RULE_SIGNAL", rules::SIGNAL as usize),
-            ("RULE_END", rules::END as usize),
-            ("RULE_OTHER", rules::OTHER as usize),
             ("COMM_BYTES", COMM_BYTES),
             ("PYTHON_FRAMES_MAX", PYTHON_FRAMES_MAX),
             ("PYTHON_BLOCK_MAX", PYTHON_BLOCK_MAX),
@@ -490,6 +491,10 @@ mod tests {
             ("RUNTIME_WORDS", RUNTIME_WORDS),
             ("PYTHON_DIRECT", usize::from(PYTHON_DIRECT)),
             ("PYTHON_FLAGS_THERE", usize::from(PYTHON_FLAGS_THERE)),
+            ("ERLANG_AREAS_MAX", ERLANG_AREAS_MAX),
+            ("ERLANG_BLOCKS_MAX", ERLANG_BLOCKS_MAX),
+            ("CONTEXTS_MAX", CONTEXTS_MAX),
+            ("CONTEXT_START_SHIFT", CONTEXT_START_SHIFT as usize),
             ("WAIT_LINES", WAIT_LINES),
             ("WAIT_SAMPLES_MAX", WAIT_SAMPLES_MAX),
             ("WAIT_PAYERS_MAX", WAIT_PAYERS_MAX),
@@ -497,7 +502,10 @@ mod tests {
             ("CHANGE_REMAP", ChangeKind::Remap as usize),
             ("CHANGE_LIBRARY", ChangeKind::Library as usize),
             ("CHANGE_FILE", ChangeKind::File as usize),
-        ] {
+        ]
+        .into_iter()
+        .chain(rules::NUMBERS.map(|(name, number)| (name, number as usize)))
+        {
             let number = std::format!("{number}");
             let is_twin = |words: &[&str]| *words == [name, "=", number.as_str()];
             assert!(words.windows(3).any(is_twin), "{name} is {number} here");

@@ -1,4 +1,4 @@
-//! Frames of interpreters (CPython, Ruby, PHP) that the sampler copies.
+//! Frames of interpreters (CPython, Ruby, PHP, Perl) that the sampler copies.
 
 use core::mem::{offset_of, size_of};
 

@@ -48,6 +48,60 @@ pub(crate) const FRAME_POINTER: u64 = 4;
 pub(crate) const SIGNAL: u64 = 5;
 pub(crate) const END: u64 = 6;
 pub(crate) const OTHER: u64 = 7;
+pub(crate) const GOROUTINE: u64 = 8;
+
+/// As words below the CFA: the caller's frame pointer is not known.
+pub(crate) const LOST_WORDS: u64 = 1023;
+/// The same in [`Rule::short`].
+pub(crate) const SHORT_LOST_WORDS: u64 = 63;
+/// The same in bytes, for [`Rule::row`].
+pub const FRAME_LOST: u16 = LOST_WORDS as u16 * 8;
+
+/// How a goroutine is found from the thread's own stack. Distances are in bytes, multiples of 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoroutineWay {
+    /// By the thread's `g`.
+    Thread {
+        /// Distance of `g` from the thread's pointer, less than 4 MiB on either side.
+        g_at: i32,
+        /// Offset of the `m` in a `g`, at most 120.
+        m_at: u16,
+        /// Offset of the goroutine in an `m`, at most 8184.
+        current_at: u16,
+        /// Offset of the stack pointer in a `g`, at most 120.
+        stack_pointer_at: u16,
+    },
+    /// By the frame of the procedure that has called C.
+    Frame {
+        /// Distance of the goroutine from the frame's stack pointer, at most 120.
+        goroutine_at: u16,
+        /// Distance of the depth of the goroutine's stack, at most 120.
+        depth_at: u16,
+        /// Offset in a `g` of the end of the stack, at most 8184.
+        end_at: u16,
+    },
+}
+
+/// In place of the end of a walk: [`GoroutineWay::Thread`], [`GoroutineWay::Frame`].
+pub(crate) const OF_THREAD: u64 = 0;
+pub(crate) const IN_C: u64 = 1;
+
+/// The numbers above by their names in the C source.
+#[cfg(test)]
+pub(crate) const NUMBERS: [(&str, u64); 12] = [
+    ("RULE_FROM_SP", FROM_SP),
+    ("RULE_FROM_FP", FROM_FP),
+    ("RULE_THROUGH_FP", THROUGH_FP),
+    ("RULE_FRAME_POINTER", FRAME_POINTER),
+    ("RULE_SIGNAL", SIGNAL),
+    ("RULE_END", END),
+    ("RULE_OTHER", OTHER),
+    ("RULE_GOROUTINE", GOROUTINE),
+    ("FRAME_LOST", LOST_WORDS),
+    ("SHORT_FRAME_LOST", SHORT_LOST_WORDS),
+    ("GOROUTINE_OF_THREAD", OF_THREAD),
+    ("GOROUTINE_IN_C", IN_C),
+];
 
 /// The frames that a rule holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +222,31 @@ impl Rule {
         (at != 0 && at % 8 == 0).then_some(Self(FRAME_POINTER | words << 8))
     }
 
+    /// The caller is on the stack of a goroutine, whose stack pointer is `frame_bytes` (at most 24)
+    /// below the return address. `None` for distances beyond those that are named.
+    #[must_use]
+    pub fn goroutine(way: GoroutineWay, frame_bytes: u8) -> Option<Self> {
+        let (kind, far, long, first, second) = match way {
+            GoroutineWay::Thread { g_at, m_at, current_at, stack_pointer_at } => {
+                (OF_THREAD, g_at, current_at, m_at, stack_pointer_at)
+            }
+            GoroutineWay::Frame { goroutine_at, depth_at, end_at } => {
+                (IN_C, 0, end_at, goroutine_at, depth_at)
+            }
+        };
+        let [long, first, second] = [long, first, second].map(u64::from);
+        let frame = u64::from(frame_bytes);
+        let fits = (far.unsigned_abs() < 4 << 20)
+            && long < 1 << 13
+            && first.max(second) < 1 << 7
+            && frame < 1 << 5
+            && (far.cast_unsigned() | (long | first | second | frame) as u32).is_multiple_of(8);
+        let far = (i64::from(far) / 8) as u64 & 0xf_ffff;
+        let [long, first, second, frame] = [long, first, second, frame].map(|bytes| bytes / 8);
+        let word = GOROUTINE | kind << 4 | far << 8 | long << 28;
+        fits.then_some(Self(word | first << 38 | second << 42 | frame << 46))
+    }
+
     /// The walk ends here; as [`crate::StackRecord::user_end`], below 16.
     #[must_use]
     pub fn end(end: u8) -> Self {
@@ -182,15 +261,21 @@ impl Rule {
     }
 
     /// As the sampler reads a further rule of a block, from byte `begin` on: 8 bits of that, the
-    /// kind in 3, the words between the caller's frame pointer and the CFA in 6, 1 if the return
+    /// kind in 3, the words between the caller's frame pointer and the CFA in 6 (63: it is not
+    /// known), 1 if the return
     /// address is in the word above the frame pointer and not where a call puts it, and the
     /// distance of the CFA in 14, signed. [`Self::OTHER`] stands for a rule that does not fit.
     #[must_use]
     pub fn short(self, begin: u8) -> u32 {
         let kind = self.0 & 15;
         let distance = (self.0 as i64) << 36 >> 44;
-        let (return_words, frame_words) = (self.0 >> 28 & 1023, self.0 >> 38 & 1023);
+        let (return_words, mut frame_words) = (self.0 >> 28 & 1023, self.0 >> 38 & 1023);
         let is_above_frame = return_words != RETURN_WORDS;
+        frame_words = match frame_words {
+            LOST_WORDS => SHORT_LOST_WORDS,
+            SHORT_LOST_WORDS => LOST_WORDS,
+            words => words,
+        };
         let fits = kind == OTHER
             || kind <= THROUGH_FP
                 && (-(1 << 13)..1 << 13).contains(&distance)
@@ -252,6 +337,34 @@ mod tests {
             assert_eq!(Rule::row(base, distance, return_below, frame_below), None, "{distance}");
         }
         assert_eq!(Rule::end(3).word(0), 3 << 4 | END);
+        let lost = Rule::row(base, 48, 8, FRAME_LOST).unwrap();
+        assert_eq!(lost.word(0) >> 38 & 1023, LOST_WORDS);
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(u64::from(lost.short(0) >> 11 & 63), SHORT_LOST_WORDS);
+        }
+    }
+
+    #[test]
+    fn a_word_leads_to_a_goroutine() {
+        let of_thread = |g_at, m_at, current_at, stack_pointer_at, frame_bytes| {
+            let way = GoroutineWay::Thread { g_at, m_at, current_at, stack_pointer_at };
+            Rule::goroutine(way, frame_bytes).map(|rule| rule.word(0))
+        };
+        let expected = 1 << 46 | 7 << 42 | 6 << 38 | 24 << 28 | 0xf_ffff << 8 | GOROUTINE;
+        assert_eq!(of_thread(-8, 48, 192, 56, 8), Some(expected));
+        for (g_at, m_at, current_at, stack_pointer_at, frame_bytes) in [
+            (-4, 48, 192, 56, 8),
+            (4 << 20, 48, 192, 56, 8),
+            (-8, 128, 192, 56, 8),
+            (-8, 48, 8192, 56, 8),
+            (-8, 48, 192, 60, 8),
+            (-8, 48, 192, 56, 32),
+        ] {
+            assert_eq!(of_thread(g_at, m_at, current_at, stack_pointer_at, frame_bytes), None);
+        }
+        let way = GoroutineWay::Frame { goroutine_at: 8, depth_at: 0, end_at: 8 };
+        let in_c = Rule::goroutine(way, 0).map(|rule| rule.word(0));
+        assert_eq!(in_c, Some(1 << 38 | 1 << 28 | IN_C << 4 | GOROUTINE));
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub const COMM_BYTES: usize = 16;
 pub const STACK_REGISTERS: usize = 34;
 
 /// The fixed part of a call stack's record. Behind it are `python_frames` times a
-/// [`crate::PythonFrame`], innermost first, then [`STACK_KERNEL_BYTES`] of return addresses in the
+/// [`crate::PythonFrame`], innermost first, then `attribute_bytes` of attributes, then
+/// [`STACK_KERNEL_BYTES`] of return addresses in the
 /// kernel, innermost first, if `kernel_bytes` is not 0, then `user_frames` addresses of user code,
 /// then `runtime_frames` times a [`crate::RuntimeFrame`], and then the copy of the user stack.
 ///
@@ -79,6 +80,14 @@ pub struct StackRecord {
     pub runtime_frames: u32,
     /// Whether the process has a [`crate::FrameLayout`]; the sampler's own.
     pub has_frame_layout: u32,
+    /// The thread's attributes: [`crate::ATTRIBUTES_NONE`] and so on.
+    pub attribute_kind: u32,
+    /// Their bytes, a multiple of 8, at most [`crate::ATTRIBUTES_BYTES_MAX`].
+    pub attribute_bytes: u32,
+    /// Further ones, which are not copied.
+    pub attributes_left_out: u32,
+    /// Fills up.
+    pub reserved: u32,
     /// Where the process has code that is counted under numbers.
     pub code: SharedCode,
     /// x86-64: `struct pt_regs` (arch/x86/include/asm/ptrace.h), 21 registers; arm64: `struct
@@ -107,6 +116,10 @@ impl StackRecord {
         user_end: 0,
         runtime_frames: 0,
         has_frame_layout: 0,
+        attribute_kind: 0,
+        attribute_bytes: 0,
+        attributes_left_out: 0,
+        reserved: 0,
         code: SharedCode { text: 0, text_len: 0, program: 0, libraries: [Library::NONE; 2] },
         registers: [0; STACK_REGISTERS],
     };
@@ -186,12 +199,13 @@ pub struct StackRing {
 
 const _: () = {
     assert!(
-        size_of::<StackRecord>() == 424
+        size_of::<StackRecord>() == 440
             && offset_of!(StackRecord, command) == 40
             && offset_of!(StackRecord, begin) == 72
             && offset_of!(StackRecord, user_frames) == 88
-            && offset_of!(StackRecord, code) == 104
-            && offset_of!(StackRecord, registers) == 152
+            && offset_of!(StackRecord, attribute_kind) == 104
+            && offset_of!(StackRecord, code) == 120
+            && offset_of!(StackRecord, registers) == 168
     );
     assert!(size_of::<SharedCode>() == 48);
     assert!(size_of::<StackRing>() == 128 && offset_of!(StackRing, taken) == 64);

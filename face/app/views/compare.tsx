@@ -1,24 +1,34 @@
 // Two selections side by side: what changed, with intervals, and a verdict.
 import { useMemo, useState } from "preact/hooks";
-import { diffWords, sets, useAbout, useDiff } from "../facts";
-import { amount, Diff, DiffRow, moment, percent, words } from "../model";
+import { diffWords, sets, useAbout, useDiff, useImages } from "../facts";
+import { amount, buildsOf, count, Diff, DiffRow, moment, percent, words } from "../model";
 import { Command, matcher, Name, Problems, Search, Wait } from "../parts";
 import { config } from "../source";
 import { change, useStateOfLink } from "../state";
 import { Column, Table } from "../table";
 
-function signed(share: number): string {
-  return `${share > 0 ? "+" : share < 0 ? "−" : ""}${percent(Math.abs(share), 2)}`;
+/** A number of a row, in the unit of its column. */
+type Shown = (value: number, digits?: number) => string;
+
+/** Of each measure the unit of its columns, what a change is, and how a number is written. */
+const MEASURES: Record<string, [string, string, Shown]> = {
+  share: [" %", "Percentage points", percent],
+  samples: ["", "Samples", (value) => count(value)],
+  samples_per_s: ["/s", "Samples a second", (value) => value.toPrecision(3)],
+};
+
+function signed(change: number, shown: Shown): string {
+  return `${change > 0 ? "+" : change < 0 ? "−" : ""}${shown(Math.abs(change), 2)}`;
 }
 
-function Change({ row, most }: { row: DiffRow; most: number }) {
+function Change({ row, most, shown }: { row: DiffRow; most: number; shown: Shown }) {
   const at = (value: number) => `${50 + (50 * Math.max(-most, Math.min(most, value))) / most}%`;
   const width = (from: number, to: number) =>
     `${(50 * Math.abs(Math.min(most, to) - Math.max(-most, from))) / most}%`;
   const side = row.change > 0 ? "more" : "less";
   return (
     <span class={`change ${row.significant ? side : "chance"}`}>
-      <span class="share-number">{signed(row.change)}</span>
+      <span class="share-number">{signed(row.change, shown)}</span>
       <span class="bar both" aria-hidden="true">
         <b style={{ left: at(row.low), width: width(row.low, row.high) }} />
         <u style={{ left: at(row.change) }} />
@@ -27,18 +37,33 @@ function Change({ row, most }: { row: DiffRow; most: number }) {
   );
 }
 
+/** Samples of time in a second are a part of one CPU, whatever their period. */
+function measureOf(diff: Diff): [string, string, Shown] {
+  if (diff.measure !== "samples_per_s" || diff.totals.unit !== "ns") {
+    return MEASURES[diff.measure] ?? MEASURES["samples"]!;
+  }
+  const shown: Shown = (value) => ((value * diff.sample) / 1e7).toFixed(2);
+  return [" CPU %", "Percent of one CPU", shown];
+}
+
 function columns(diff: Diff): Column<DiffRow>[] {
   const all = diff.rows.slice(0, 500);
+  const [unit, changes, shown] = measureOf(diff);
+  const wide = unit.length > 3 ? "104px" : "84px";
   const most = Math.max(...all.map((row) => Math.max(Math.abs(row.low), Math.abs(row.high))), 1e-4);
   return [{
-    title: "Change", hint: "Percentage points, with the interval", width: "150px", number: true,
-    key: (row) => Math.abs(row.change), cell: (row) => <Change row={row} most={most} />,
+    title: "Change", hint: `${changes}, with the interval`, width: "150px", number: true,
+    key: (row) => Math.abs(row.change), cell: (row) => <Change row={row} most={most} shown={shown} />,
   }, {
-    title: "Before %", width: "84px", number: true, key: (row) => row.a,
-    cell: (row) => percent(row.a), spare: 1,
+    title: `Before${unit}`, width: wide, number: true, key: (row) => row.a,
+    cell: (row) => shown(row.a), spare: 1,
   }, {
-    title: "After %", width: "84px", number: true, key: (row) => row.b,
-    cell: (row) => percent(row.b), spare: 1,
+    title: `After${unit}`, width: wide, number: true, key: (row) => row.b,
+    cell: (row) => shown(row.b), spare: 1,
+  }, {
+    title: "By %", hint: "Of what it was before", width: "76px", number: true, spare: 2,
+    key: (row) => row.relative ?? Infinity,
+    cell: (row) => (row.relative === null ? "new" : signed(row.relative, percent)),
   }, {
     title: "Verdict", width: "116px", key: (row) => (row.significant ? 1 : 0),
     cell: (row) => (
@@ -63,6 +88,10 @@ function Verdict({ diff }: { diff: Diff }) {
   const { totals } = diff;
   const real = diff.rows.filter((row) => row.significant);
   const more = real.filter((row) => row.change > 0).length;
+  const isRate = diff.measure === "samples_per_s";
+  const total = (of: number) => `${amount(of, totals.unit)}${isRate ? " a second" : ""}`;
+  const reason = isRate && totals.why === "not_same_work"
+    ? "stretches of time may have had different work" : REASONS[totals.why ?? ""];
   return (
     <div class="panel verdicts">
       <p>
@@ -73,13 +102,12 @@ function Verdict({ diff }: { diff: Diff }) {
         </strong>
       </p>
       <p>
-        {diff.names.a}: {amount(totals.a, totals.unit)}, {diff.names.b}:
-        {" "}{amount(totals.b, totals.unit)}.
+        {diff.names.a}: {total(totals.a)}, {diff.names.b}: {total(totals.b)}.
         {totals.ratio
           ? ` Ratio ${totals.ratio.value.toFixed(3)} (${totals.ratio.low.toFixed(3)} to ${
             totals.ratio.high.toFixed(3)}): ${words(totals.verdict)}.`
           : ` No verdict on the whole: ${
-            REASONS[totals.why ?? ""] ?? words(totals.why ?? "not known")}.`}
+            reason ?? words(totals.why ?? "not known")}.`}
       </p>
       {diff.rebuilt.length > 0 && <p class="hint">Rebuilt in between: {diff.rebuilt.join(", ")}.</p>}
     </div>
@@ -92,6 +120,8 @@ function Choose() {
   const rows = epochs?.rows ?? [];
   const [a, setA] = useState(from["a"] || (rows.length > 1 ? "@-1" : ""));
   const [b, setB] = useState(from["b"] || "latest");
+  const builds = buildsOf(useImages().data?.rows ?? []);
+  const [says, say] = useState("");
   const options = rows.map((row) => {
     const label = row.label ? ` ${row.label}` : "";
     return [row.epoch, `${moment(row.started_unix_s)}${label} (${row.host})`] as const;
@@ -101,7 +131,8 @@ function Choose() {
       {name}
       <input
         list="epochs" value={value} size={30}
-        placeholder="epoch, label:NAME or since:-1h,until:-30min"
+        placeholder="since:14:00,until:14:05"
+        title="An epoch, a time, label:NAME, container:NAME, image:ID ...: the sets of dcpi diff"
         onInput={(event) => set((event.currentTarget as HTMLInputElement).value)}
       />
     </label>
@@ -111,6 +142,7 @@ function Choose() {
       class="options"
       onSubmit={(event) => {
         event.preventDefault();
+        say(a ? "" : "Name a set before: an epoch, a time such as since:14:00,until:14:05, a build.");
         change({ a, b });
       }}
     >
@@ -119,8 +151,10 @@ function Choose() {
       <datalist id="epochs">
         <option value="latest">latest</option>
         {options.map(([value, title]) => <option value={value}>{title}</option>)}
+        {builds.map((one) => <option value={`image:${one.id}`}>{one.name}</option>)}
       </datalist>
       <button type="submit" class="primary">Compare</button>
+      {says && <span role="status" class="hint">{says}</span>}
     </form>
   );
 }
@@ -138,11 +172,11 @@ export function Compare() {
   return (
     <section aria-labelledby="view-title">
       <h2 id="view-title">Compare</h2>
-      {config.live && <Choose />}
+      {config.live && <Choose key={`${from["a"]} ${from["b"]}`} />}
       {!both && !config.live && (
         <p class="hint">
-          This file has one selection. <code>dcpi html --diff BEFORE -o page.html</code> makes one
-          that compares, and <code>dcpi serve</code> compares any two.
+          This file has one selection. <code>dcpi html --diff SET --diff SET -o page.html</code> makes
+          one that compares, and <code>dcpi serve</code> compares any two.
         </p>
       )}
       {both && (
@@ -164,7 +198,7 @@ export function Compare() {
           )}
         </Wait>
       )}
-      {both && <Command of={diffWords(both)} everything />}
+      {both && <Command of={diffWords(both)} />}
       <Problems of={asked.data?.problems ?? []} />
     </section>
   );

@@ -1,7 +1,7 @@
 // Procedures, or images, with their own time and that of all that they called.
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useEvent, useImages, useProf } from "../facts";
-import { amount, Event, Prof, ProfRow, total } from "../model";
+import { amount, briefId, buildsOf, Event, imageOf, Prof, ProfRow, total } from "../model";
 import { Command, matcherOfLower, Name, Problems, Search, Segmented, ShareCell, Wait } from "../parts";
 import { change, useStateOfLink } from "../state";
 import { Column, sorted, Table } from "../table";
@@ -14,6 +14,7 @@ function columns(prof: Prof, event: Event, byImage: boolean): Column<ProfRow>[] 
   const name = event.name;
   const withCalls = prof.rows.some((row) => row.inclusive?.[name]);
   const most = Math.max(...prof.rows.slice(0, 2000).map((row) => row.share[name]?.high ?? 0), 0.01);
+  const builds = new Set(buildsOf(prof.rows).map((one) => one.name));
   const all: Column<ProfRow>[] = [{
     title: "Own %", hint: "Time of the code itself", width: "112px", number: true,
     key: (row) => value(row, name, false),
@@ -49,7 +50,7 @@ function columns(prof: Prof, event: Event, byImage: boolean): Column<ProfRow>[] 
   all.push({
     title: "Image", width: "minmax(90px, 1.4fr)", key: (row) => row.image ?? "",
     spare: byImage ? 0 : 1,
-    cell: (row) => <span class="cut" title={row.path ?? row.image}>{row.image}</span>,
+    cell: (row) => <span class="cut" title={row.path ?? row.image}>{imageOf(row, builds)}</span>,
   });
   if (byImage) {
     all.push({
@@ -60,7 +61,7 @@ function columns(prof: Prof, event: Event, byImage: boolean): Column<ProfRow>[] 
 }
 
 function searched(row: ProfRow): string {
-  return `${row.procedure ?? ""} ${row.image ?? ""}`.toLowerCase();
+  return `${row.procedure ?? ""} ${row.image ?? ""} ${briefId(row.image_id ?? "")}`.toLowerCase();
 }
 
 export function Procedures() {
@@ -96,7 +97,7 @@ export function Procedures() {
   }, [inOrder, filter]);
   const open = (row: ProfRow) =>
     byImage
-      ? change({ by: "", q: row.image ?? "" })
+      ? change({ by: "", q: `${row.image ?? ""} ${briefId(row.image_id ?? "")}` })
       : change({
         v: "procedure", proc: row.procedure ?? "", image: row.image ?? "", addr: row.address ?? "",
       });

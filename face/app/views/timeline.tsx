@@ -16,9 +16,20 @@ function quantity(slice: Slice): number {
   return slice.seconds ?? slice.occurrences ?? 0;
 }
 
-/** Amount in a second. */
-function rate(slice: Slice): number {
-  return slice.covered_s > 0 ? quantity(slice) / slice.covered_s : 0;
+/** Seconds of the longest slice. */
+function longest(timeline: Timeline): number {
+  return (timeline.rows[0]?.slices ?? []).reduce((most, one) => Math.max(most, one.covered_s), 0);
+}
+
+/** Whether a slice is much shorter than the longest one. */
+function isShort(slice: Slice, longest_s: number): boolean {
+  return slice.covered_s < longest_s / 2;
+}
+
+/** Amount in a second. Ends are whole seconds, so that a short slice may be a second longer. */
+function rate(slice: Slice, longest_s: number): number {
+  const spare = isShort(slice, longest_s) ? 1 : 0;
+  return slice.covered_s > 0 ? quantity(slice) / (slice.covered_s + spare) : 0;
 }
 
 function unix(text: string): number {
@@ -28,10 +39,12 @@ function unix(text: string): number {
 function layers(timeline: Timeline): { row: TimelineRow | null; rates: number[] }[] {
   const rows = timeline.rows;
   const size = rows[0]?.slices.length ?? 0;
-  const top = rows.slice(0, LAYERS).map((row) => ({ row, rates: row.slices.map(rate) }));
+  const most = longest(timeline);
+  const rates = (row: TimelineRow) => row.slices.map((slice) => rate(slice, most));
+  const top = rows.slice(0, LAYERS).map((row) => ({ row, rates: rates(row) }));
   const others = new Array<number>(size).fill(0);
   for (const row of rows.slice(LAYERS)) {
-    row.slices.forEach((slice, at) => (others[at]! += rate(slice)));
+    rates(row).forEach((one, at) => (others[at]! += one));
   }
   return rows.length > LAYERS ? [...top, { row: null, rates: others }] : top;
 }
@@ -135,13 +148,15 @@ interface Summed {
 function within(timeline: Timeline, range: Range | null): Summed[] {
   const is = (slice: Slice) =>
     !range || (unix(slice.start) >= range.since && unix(slice.end) <= range.until);
+  const most = longest(timeline);
   const summed = timeline.rows.map((row, at): Summed => {
     const slices = row.slices.filter(is);
-    const peak = slices.reduce((most, slice) => (rate(slice) > rate(most) ? slice : most), {
-      start: "", end: "", covered_s: 0,
-    } as Slice);
+    const none: [number, string] = [0, ""];
+    const [peak, peakAt] = slices.filter((slice) => !isShort(slice, most))
+      .map((slice): [number, string] => [rate(slice, most), slice.start])
+      .reduce((best, one) => (one[0] > best[0] ? one : best), none);
     const sum = slices.reduce((all, slice) => all + quantity(slice), 0);
-    return { row, at, sum, share: 0, peak: rate(peak), peakAt: peak.start };
+    return { row, at, sum, share: 0, peak, peakAt };
   });
   const all = summed.reduce((sum, one) => sum + one.sum, 0);
   for (const one of summed) one.share = all > 0 ? one.sum / all : 0;

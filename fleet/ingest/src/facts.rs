@@ -388,7 +388,9 @@ pub(crate) fn service_name(scope: &Scope, kind: Option<ImageKind>) -> String {
     match (&scope.label, &scope.unit, kind) {
         (Some(label), ..) => label.clone(),
         (None, Some(unit), _) => {
-            let image = scope.container_image().map(|image| without_tag(image).to_owned());
+            let image = scope.container().and_then(|container| {
+                container.image.map(|image| without_tag(image).to_owned()).or(container.shown_pod())
+            });
             image.unwrap_or_else(|| without_instance(unit))
         }
         (None, None, Some(Kernel | Module | Bpf)) => KERNEL.to_owned(),

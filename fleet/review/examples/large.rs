@@ -1,5 +1,5 @@
-//! A review of a large made-up fleet as a page, for `page/measure/measure.mjs`:
-//! `cargo run --release --example large -- ROWS > review.html`.
+//! A review of a large made-up fleet as a page, at which `cargo xtask face` looks:
+//! `cargo run --example large -- ROWS > review.html`.
 
 use std::io::{self, Write};
 

@@ -1,8 +1,5 @@
-//! The review as one HTML file, which needs no server and no network.
-//!
-//! As in the page of `dcpi html`, all that comes from hosts is in one block of JSON, which the
-//! script turns into text nodes: no name is ever parsed as HTML. The page's own policy allows its
-//! own script and style only, and no connection.
+//! The review as one HTML file, which needs no server and no network: the crate `face` has its
+//! script, of the same parts as the page of `dcpi html`.
 //!
 //! Procedures are columns of numbers beside a list of names, each name once, and trends are digits
 //! in one text: 20,000 rows of 26 weeks are a few megabytes, and the browser makes few objects.
@@ -17,15 +14,6 @@ use crate::escape::escape;
 use crate::report::{Report, TREND_WEEKS, TopRow, percent_encoded, shell_word};
 use crate::{json, table, text};
 
-const STYLE: &str = include_str!("../page/style.css");
-const BODY: &str = include_str!("../page/body.html");
-/// In the order in which they need each other.
-const SCRIPTS: [&str; 4] = [
-    include_str!("../page/tables.js"),
-    include_str!("../page/rows.js"),
-    include_str!("../page/icicle.js"),
-    include_str!("../page/script.js"),
-];
 /// Characters of a name; the middle of longer ones is left out.
 const NAME_MAX: usize = 400;
 /// Bytes of words for commands of names that are shown otherwise than they are. Beyond it the page
@@ -78,31 +66,18 @@ struct Columns {
 /// # Errors
 /// Returns errors of writing the output.
 pub fn write(report: &Report, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
-    let json = json::compact(&page(report)?)?;
-    // Within a string of JSON these may be spelt otherwise, and elsewhere they do not occur.
-    let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
-    let title = entities(&escape(&format!("Fleet review {}", report.week)));
-    let policy = format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
-         base-uri 'none'; form-action 'none'"
-    );
-    write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"referrer\" content=\"no-referrer\">\n<title>{title}</title>\n\
-         <style nonce=\"{nonce}\">\n{STYLE}</style>\n</head>\n<body>\n{BODY}\
-         <script type=\"application/json\" id=\"data\">{json}</script>\n\
-         <script nonce=\"{nonce}\">\n\"use strict\";\n(() => {{\n{}}})();\n</script>\n\
-         </body>\n</html>\n",
-        SCRIPTS.concat(),
-    )
-}
-
-/// Text for HTML, outside of script and style.
-fn entities(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let json = json::compact(&page(report)?)?.into_bytes();
+    let page = face::Page {
+        subject: face::Subject::Fleet,
+        title: escape(&format!("Fleet review {}", report.week)).into(),
+        is_live: false,
+        db: String::new(),
+        selection: Vec::new(),
+        sets: None,
+        version: env!("CARGO_PKG_VERSION"),
+        reports: vec![face::Report { words: vec!["review".to_owned()], json }],
+    };
+    face::write(&page, nonce, out)
 }
 
 fn page(report: &Report) -> io::Result<Page> {
@@ -234,33 +209,6 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_page_is_its_own_and_asks_nobody() {
-        for part in SCRIPTS.into_iter().chain([STYLE, BODY]) {
-            for word in [
-                "http:",
-                "https:",
-                "//cdn",
-                "@import",
-                "url(",
-                "innerHTML",
-                "outerHTML",
-                "insertAdjacent",
-                "document.write",
-                "eval(",
-                "Function(",
-                "fetch(",
-                "onclick",
-                "style=",
-                "</script",
-                "</style",
-            ] {
-                assert!(!part.contains(word), "{word}");
-            }
-            assert!(part.lines().all(|line| line.chars().count() <= 100));
-        }
-    }
 
     #[test]
     fn trends_have_two_digits_a_week_and_this_week_last() {

@@ -245,7 +245,7 @@ fn page_of(report: &Report) -> String {
 }
 
 fn data_of(page: &str) -> serde_json::Value {
-    let begin = "<script type=\"application/json\" id=\"data\">";
+    let begin = "<script type=\"application/json\" id=\"report-0\">";
     let (_, data) = page.split_once(begin).unwrap();
     serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
 }
@@ -265,9 +265,9 @@ fn names_are_data_in_the_page() {
     report.skew[0].builds[0].build = HOSTILE.to_owned();
     let page = page_of(&report);
     assert!(!page.contains("<script>alert"));
-    // The data, the script, and no more.
-    assert_eq!(page.matches("<script").count(), 2);
-    assert_eq!(page.matches("</script").count(), 2);
+    // The configuration, the data, the script, and no more.
+    assert_eq!(page.matches("<script").count(), 3);
+    assert_eq!(page.matches("</script").count(), 3);
     assert!(page.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'));
     assert!(page.contains("script-src 'nonce-guess-me-not'; style-src 'nonce-guess-me-not'"));
     assert!(page.contains("default-src 'none'"));

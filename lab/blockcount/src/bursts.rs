@@ -10,6 +10,7 @@ use crate::cache::steps::{LINES_MAX, Operand, Source, holds};
 use crate::context::{COUNTERS, Context, FLAGS, RCX, RESUME, RSP, SLOT, STEP};
 use crate::decode::End;
 use crate::engine::Engine;
+use crate::huge_pages;
 use crate::memory::{load, read_program, store, write_program};
 use crate::signals;
 use crate::syscalls::Then;
@@ -132,8 +133,9 @@ impl Engine {
             }
             return;
         };
+        huge_pages::record(&mut self.area);
         self.bursts.owner = context.0;
-        self.bursts.room = room - words;
+        self.bursts.room = self.area.records_room().saturating_sub(words);
         self.bursts.begun = cpu_time();
         self.area.record(record::BURST | context.get(SLOT) << record::NUMBER);
         if let Some(step) = self.cache.step_of(step) {

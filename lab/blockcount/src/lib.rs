@@ -36,6 +36,8 @@ mod engine;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod execs;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod huge_pages;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod identity;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod liveness;

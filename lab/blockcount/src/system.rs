@@ -15,6 +15,7 @@ pub mod number {
     pub const RT_SIGACTION: u64 = 13;
     pub const RT_SIGPROCMASK: u64 = 14;
     pub const RT_SIGRETURN: u64 = 15;
+    pub const IOCTL: u64 = 16;
     pub const PREAD64: u64 = 17;
     pub const PWRITE64: u64 = 18;
     pub const WRITEV: u64 = 20;

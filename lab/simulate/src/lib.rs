@@ -14,14 +14,17 @@ mod cache;
 mod predictor;
 mod stream;
 
+use std::ops::Range;
+
 use cache::{Cache, Mixed};
 use predictor::{Conditional, Indirect, Returns};
 use stream::Streams;
 
 /// Bytes of a line.
 const LINE_BITS: u32 = 6;
-/// Bytes of a page.
+/// Bytes of a page, and of a huge one.
 const PAGE_BITS: u32 = 12;
+const HUGE_PAGE_BITS: u32 = 21;
 /// Ways of the caches and the TLB: of Intel's cores since Ice Lake (L1 12, L2 10 to 16, last TLB
 /// 8 to 16). A working set near a size misses a little more with fewer.
 const WAYS: [usize; 3] = [12, 16, 16];
@@ -38,7 +41,7 @@ pub struct Sizes {
     pub data: Vec<f64>,
     /// Bytes of the first-level instruction cache.
     pub code: f64,
-    /// Pages of 4 KiB that the last TLB holds.
+    /// Pages that the last TLB holds.
     pub pages: f64,
 }
 
@@ -82,6 +85,8 @@ pub struct Model {
     data: Vec<Cache>,
     code: Cache,
     pages: Cache,
+    /// Ranges of addresses in huge pages, in their order.
+    huge: Vec<Range<u64>>,
     streams: Streams,
     seen: Vec<u64>,
     last_code_line: u64,
@@ -103,6 +108,7 @@ impl Model {
             data: sizes.data.iter().zip(WAYS).zip(mixed).map(level).collect(),
             code: Cache::new(lines(sizes.code), CODE_WAYS, Mixed::Nothing),
             pages: Cache::new(sizes.pages, TLB_WAYS, Mixed::Nothing),
+            huge: Vec::new(),
             streams: Streams::default(),
             seen: vec![0; 1 << (SEEN_BITS - 6)],
             last_code_line: 0,
@@ -117,6 +123,27 @@ impl Model {
     pub fn begin(&mut self) {
         self.returns = Returns::default();
         self.streams = Streams::default();
+    }
+
+    /// No memory is known to be in huge pages.
+    pub fn forget_huge_pages(&mut self) {
+        self.huge.clear();
+    }
+
+    /// Memory at these addresses, above those told before, is in huge pages.
+    pub fn huge_pages(&mut self, range: Range<u64>) {
+        self.huge.push(range);
+    }
+
+    /// The TLB's entry for an address: the last levels of today's cores hold both sizes of pages
+    /// (Intel since Haswell, AMD since Zen).
+    fn entry(&self, address: u64) -> u64 {
+        let behind = self.huge.partition_point(|range| range.end <= address);
+        match self.huge.get(behind).is_some_and(|range| range.contains(&address)) {
+            // No small page has the highest bit.
+            true => address >> HUGE_PAGE_BITS | 1 << 63,
+            false => address >> PAGE_BITS,
+        }
     }
 
     /// Instructions at `at` are fetched, `bytes` long.
@@ -141,7 +168,7 @@ impl Model {
         let end = address.saturating_add(bytes.saturating_sub(1)) >> LINE_BITS;
         let streamed = self.streams.foresees(at, address);
         for line in (address >> LINE_BITS..=end).take(2) {
-            let page = line >> (PAGE_BITS - LINE_BITS);
+            let page = self.entry(line << LINE_BITS);
             if !self.pages.access(page) && self.counts && !streamed {
                 tally.walks += 1;
             }
@@ -238,6 +265,19 @@ mod tests {
         assert!(walks > 0.8 && misses[2] < 0.05, "{misses:?} {walks}");
         let (misses, walks) = rates(64 << 20, 64);
         assert!(misses[2] > 0.8 && walks > 0.9, "{misses:?} {walks}");
+    }
+
+    #[test]
+    fn huge_pages_spare_walks() {
+        let mut model = Model::new(&sizes());
+        model.huge_pages(0..64 << 20);
+        let mut tally = Tally::default();
+        for number in numbers(128 << 8).take(100_000) {
+            model.access(0x40, number * 4096, 8, &mut tally);
+        }
+        // Half of the accesses are to the huge half, which has 32 pages.
+        let share = tally.walks as f64 / 100_000.0;
+        assert!((0.44..0.5).contains(&share), "{share}");
     }
 
     #[test]

@@ -23,11 +23,26 @@ pub enum Language {
     Ruby,
     /// The Zend Engine.
     Php,
+    /// The reference implementation of Lua, of lua.org.
+    Lua,
+    /// Perl 5.
+    Perl,
+    /// BEAM, the virtual machine of Erlang and Elixir.
+    Erlang,
 }
 
 impl Language {
     /// Every language, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Python, Self::JavaScript, Self::Java, Self::Ruby, Self::Php];
+    pub const ALL: [Self; 8] = [
+        Self::Python,
+        Self::JavaScript,
+        Self::Java,
+        Self::Ruby,
+        Self::Php,
+        Self::Lua,
+        Self::Perl,
+        Self::Erlang,
+    ];
 
     /// The name: `python`.
     pub const fn name(self) -> &'static str {
@@ -37,6 +52,9 @@ impl Language {
             Self::Java => "java",
             Self::Ruby => "ruby",
             Self::Php => "php",
+            Self::Lua => "lua",
+            Self::Perl => "perl",
+            Self::Erlang => "erlang",
         }
     }
 
@@ -122,7 +140,7 @@ mod tests {
             let at = ImageOffset(7);
             assert_eq!(Language::of((at, language.number())), Some((at, language)));
         }
-        assert_eq!(Language::of((ImageOffset(7), 5)), None);
+        assert_eq!(Language::of((ImageOffset(7), 8)), None);
         assert_eq!(Language::of((ImageOffset(7), -1)), None);
     }
 }

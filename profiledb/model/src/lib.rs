@@ -11,6 +11,7 @@
 //! module of `counts/` and a codec in `profiledb/src/shapes/`.
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod counts;
 mod facts;
 mod language;
@@ -20,6 +21,7 @@ mod measured;
 mod reasons;
 mod stacks;
 
+pub use attributes::{Attributes, KeptAttributes};
 pub use counts::{
     Access, Apart, BranchOutcome, BranchRounds, Counted, Counts, Crossed, Edges, ExecutionTime,
     Observation, Profile, Table, Told, Values,

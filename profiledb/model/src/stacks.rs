@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
 
+use crate::attributes::Attributes;
 use crate::reasons::{Cut, Wait};
 
 /// Each node that is read is looked up, so reading a week's stacks is mostly hashing.
@@ -28,8 +29,8 @@ pub enum Frame {
     Wait(Wait),
 }
 
-/// The thread that a stack is of. Processes that live shortly are joined by command and have no
-/// numbers.
+/// The thread that a stack is of, as its program had described it then. Processes that live shortly
+/// are joined by command and have no numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Thread {
     /// Name of the process's first thread, 15 bytes at most (`comm` of proc(5)).
@@ -40,6 +41,8 @@ pub struct Thread {
     pub name: String,
     /// Thread number; 0 for all threads of the name that have none of their own.
     pub tid: u32,
+    /// What the program had set for the thread.
+    pub attributes: Attributes,
 }
 
 /// Name of the event of stacks of threads that were blocked; its unit is ns.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use image::{ImageId, ImageOffset};
-use model::{Cut, Frame, Node, Stacks, Thread, Value, Wait};
+use model::{Attributes, Cut, Frame, Node, Stacks, Thread, Value, Wait};
 
 use super::columns::{PREALLOCATED_ENTRIES, capacity, column, ended, put_block, take_block_of};
 use super::pairs::{unzigzag, zigzag};
@@ -176,13 +176,34 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
+/// A thread's name and, each behind a zero byte, the keys and values of its attributes.
+fn described(thread: &Thread) -> String {
+    let mut text = thread.name.clone();
+    for word in thread.attributes.iter().flat_map(|(key, value)| [key, value]) {
+        text.push('\0');
+        text.push_str(word);
+    }
+    text
+}
+
+/// The name and the attributes of such a text.
+fn undescribed(text: &str) -> (String, Attributes) {
+    let Some((name, rest)) = text.split_once('\0') else {
+        return (text.to_owned(), Attributes::default());
+    };
+    let words: Vec<String> = rest.split('\0').map(str::to_owned).collect();
+    let (pairs, _) = words.as_chunks::<2>();
+    let pairs = pairs.iter().map(|[key, value]| (key.clone(), value.clone()));
+    (name.to_owned(), Attributes::of(pairs))
+}
+
 fn put_values(out: &mut Vec<u8>, stacks: &Stacks) {
     let all: BTreeSet<&Thread> = stacks.values().map(|(_, thread, _)| thread).collect();
     let threads: Vec<&Thread> = all.into_iter().collect();
     put_list(out, &threads, |out, thread| {
         put_text(out, &thread.command);
         put_varint(out, thread.pid.into());
-        put_text(out, &thread.name);
+        put_text(out, &described(thread));
         put_varint(out, thread.tid.into());
     });
     let unit = stacks.values().fold(0, |unit, (_, _, value)| common(unit, value.weight)).max(1);
@@ -218,12 +239,11 @@ pub fn decode_stacks(section: &[u8], nodes: u64) -> Result<Stacks, DecodeError> 
     let mut tree = Tree { stacks: Stacks::new(), nodes: Vec::new(), leaves: Vec::new() };
     tree.take(&mut input, nodes, &images, &reasons)?;
     let threads = take_list(&mut input, |input| {
-        Ok(Thread {
-            command: input.text()?.to_owned(),
-            pid: number(input)?,
-            name: input.text()?.to_owned(),
-            tid: number(input)?,
-        })
+        let (command, pid) = (input.text()?.to_owned(), number(input)?);
+        let text = input.text()?;
+        let (name, attributes) = undescribed(text);
+        let thread = Thread { command, pid, name, tid: number(input)?, attributes };
+        if described(&thread) == text { Ok(thread) } else { Err(wrong(Damage::Name)) }
     })?;
     take_values(&mut input, &mut tree, &threads)?;
     input.end()?;
@@ -420,7 +440,8 @@ mod tests {
     }
 
     fn thread(pid: u32) -> Thread {
-        Thread { command: "sh".to_owned(), pid, name: "sh".to_owned(), tid: pid }
+        let (command, name) = ("sh".to_owned(), "sh".to_owned());
+        Thread { command, pid, name, tid: pid, attributes: Attributes::default() }
     }
 
     /// Two contexts of one caller, one of them of two threads, and a wait.
@@ -462,7 +483,9 @@ mod tests {
         proptest::collection::vec(one, 0..30).prop_map(|all| {
             let mut stacks = Stacks::new();
             for (frames, pid, weight, shift) in all {
-                stacks.add_stack(frames, &thread(pid), Value::of_one(weight >> shift));
+                let pairs = (0..weight % 3).map(|key| (format!("k{key}"), "ä=".to_owned()));
+                let thread = Thread { attributes: Attributes::of(pairs), ..thread(pid) };
+                stacks.add_stack(frames, &thread, Value::of_one(weight >> shift));
             }
             stacks
         })

@@ -90,7 +90,7 @@ pub fn debug_info(bytes: &[u8]) {
         .iter()
         .filter(|segment| segment.executable)
         .flat_map(|segment| {
-            (0..PLACES as u64).map(|at| Vaddr(segment.vaddr.0.wrapping_add(at * 4)))
+            (0..PLACES as u64).map(|at| Vaddr(segment.vaddr.0.wrapping_add(at * 8)))
         })
         .take(2 * PLACES)
         .collect();

@@ -8,14 +8,17 @@
 #![forbid(unsafe_code)]
 
 pub mod areas;
+pub mod attributes;
 pub mod code_bytes;
 pub mod control;
 pub mod databases;
+pub mod erlang;
 pub mod generated;
 pub mod hotspot;
 pub mod images;
 pub mod inspectors;
 pub mod kernel;
+pub mod luajit;
 pub mod processes;
 pub mod python;
 pub mod recordings;

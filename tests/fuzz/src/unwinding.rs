@@ -80,12 +80,27 @@ pub(crate) fn go_programs() -> impl Iterator<Item = Vec<u8>> {
     [(false, false), (false, true), (true, true)].into_iter().map(|(arm, line)| program(arm, line))
 }
 
-/// An ELF file with code from 0x100 on, a table from 0x200 on, and section headers.
+/// An ELF file with code from 0x100 on, a table from 0x200 on with trees of inlined calls at its
+/// end, what the runtime knows of it, and section headers.
 fn program(is_arm: bool, has_start_line: bool) -> Vec<u8> {
     const TABLE: u64 = 0x200;
-    let table = table(is_arm, has_start_line);
-    let names = b"\0.gopclntab\0.text\0.go.buildinfo\0.shstrtab\0";
-    let names_at = TABLE + table.len() as u64;
+    const MODULE_WORDS: usize = 42;
+    let mut table = table(is_arm, has_start_line);
+    table.resize(table.len().next_multiple_of(8), 0);
+    let trees_at = TABLE + table.len() as u64;
+    // Calls of the first procedure and, within it, of the third.
+    for (name, caller) in [(1_u32, 4_u32), (24, 26)] {
+        let later = [0, name, caller, 7];
+        let entry = if has_start_line { &later[..] } else { &[0, 0, 7, name, caller] };
+        table.extend(entry.iter().flat_map(|word| word.to_le_bytes()));
+    }
+    table.resize(table.len().next_multiple_of(8), 0);
+    let mut module = [0; MODULE_WORDS];
+    module[..2].copy_from_slice(&[BASE + TABLE, BASE + TABLE + HEADER as u64]);
+    module[if has_start_line { 40 } else { 38 }] = BASE + trees_at;
+    let names = b"\0.gopclntab\0.text\0.go.buildinfo\0.shstrtab\0.noptrdata\0";
+    let module_at = TABLE + table.len() as u64;
+    let names_at = module_at + 8 * MODULE_WORDS as u64;
     let sections_at = (names_at + names.len() as u64).next_multiple_of(8);
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
     file.resize(16, 0);
@@ -96,7 +111,7 @@ fn program(is_arm: bool, has_start_line: bool) -> Vec<u8> {
         file.extend(word.to_le_bytes());
     }
     file.extend(0_u32.to_le_bytes());
-    for half in [64_u16, 56, 1, 64, 5, 4] {
+    for half in [64_u16, 56, 1, 64, 6, 4] {
         file.extend(half.to_le_bytes());
     }
     // PT_LOAD of the whole file, readable and executable.
@@ -108,6 +123,7 @@ fn program(is_arm: bool, has_start_line: bool) -> Vec<u8> {
     file.resize(0x100, 0);
     file.resize(TABLE as usize, 0x90);
     file.extend(&table);
+    file.extend(module.iter().flat_map(|word| word.to_le_bytes()));
     file.extend(names);
     file.resize(sections_at as usize, 0);
     // Place of the name, type, flags, and place and length.
@@ -118,6 +134,7 @@ fn program(is_arm: bool, has_start_line: bool) -> Vec<u8> {
         (12, 1, 6, 0x100, 0x100),
         (18, 1, 2, 0x100, 8),
         (32, 3, 0, names_at, names.len() as u64),
+        (42, 1, 3, module_at, 8 * MODULE_WORDS as u64),
     ] {
         file.extend(u32::to_le_bytes(name));
         file.extend(u32::to_le_bytes(kind));
@@ -131,16 +148,21 @@ fn program(is_arm: bool, has_start_line: bool) -> Vec<u8> {
     file
 }
 
+/// Bytes of the table's header.
+const HEADER: usize = 72;
+
 /// The table of four procedures of 0x40 bytes.
 fn table(is_arm: bool, has_start_line: bool) -> Vec<u8> {
-    const HEADER: usize = 72;
     let quantum: u8 = if is_arm { 4 } else { 1 };
     let (begins, len) = ([0_u32, 0x40, 0x80, 0xc0], 0x40_u8);
     let names = b"\0runtime.main\0main.main\0runtime.systemstack\0runtime.sigreturn\0";
     let name_of = [1_u32, 14, 24, 44];
     // Distance 0 for 4 bytes, 16 until the last 4 bytes, 0 again.
     let pcsp = [0, 2, 4 / quantum, 32, (len - 8) / quantum, 31, 4 / quantum, 0];
-    let functab_at = (HEADER + names.len() + pcsp.len()).next_multiple_of(8);
+    // Entries of trees: -1 for 8 bytes, 1 for 16, 0 for 16, -1 for the rest.
+    let entries = [0, 8 / quantum, 4, 16 / quantum, 1, 16 / quantum, 1, (len - 40) / quantum, 0];
+    let numbers = [&pcsp[..], &entries].concat();
+    let functab_at = (HEADER + names.len() + numbers.len()).next_multiple_of(8);
     let rows = begins.len() * 8 + 4;
     let func_bytes = if has_start_line { 44 } else { 40 };
     let mut table =
@@ -151,21 +173,31 @@ fn table(is_arm: bool, has_start_line: bool) -> Vec<u8> {
         table.extend(word.to_le_bytes());
     }
     table.extend(names);
-    table.extend(pcsp);
+    table.extend(numbers);
     table.resize(functab_at, 0);
+    // Kinds of values, and data, of the second.
+    let behind = |number: usize| if number == 1 { (3_u32, 4_u8) } else { (0, 0) };
+    let mut place = rows;
     for (number, begin) in begins.iter().enumerate() {
         table.extend(begin.to_le_bytes());
-        table.extend(((rows + number * func_bytes) as u32).to_le_bytes());
+        table.extend((place as u32).to_le_bytes());
+        let (kinds, data) = behind(number);
+        place += func_bytes + 4 * (kinds as usize + usize::from(data));
     }
     table.extend((begins[3] + u32::from(len)).to_le_bytes());
     for (number, begin) in begins.iter().enumerate() {
         // Without startLine there is one word less before the flags.
-        let words = [*begin, name_of[number], 0, 0, 1, 1, 1, 0, 0, 7];
+        let (kinds, data) = behind(number);
+        let words = [*begin, name_of[number], 0, 0, 1, 1, 1, kinds, 0, 7];
         for word in words.iter().take(func_bytes / 4 - 1) {
             table.extend(word.to_le_bytes());
         }
         let flags = [1, 0, 2, 0][number];
-        table.extend([0, flags, 0, 0]);
+        table.extend([0, flags, 0, data]);
+        if data > 0 {
+            let places = [0, 0, pcsp.len() as u32, u32::MAX, u32::MAX, u32::MAX, 0];
+            table.extend(places.iter().flat_map(|word| word.to_le_bytes()));
+        }
     }
     table
 }

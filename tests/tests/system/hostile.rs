@@ -189,7 +189,7 @@ fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
     require_root();
     let (place, attack_s) = (Place::default(), attack_s());
     let known = Workload::build(place.path(), "two_functions", &[]);
-    let enemy = Workload::build(place.path(), name, &["-pthread"]);
+    let enemy = Workload::build(place.path(), name, &["-pthread", "-rdynamic"]);
     let folder = place.path().join("other");
     std::fs::create_dir(&folder).unwrap();
     // Without a build id, so that an inspector must look at the file.
@@ -203,7 +203,8 @@ fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
             other => other.to_owned(),
         })
         .collect();
-    let seconds = (3 * attack_s).to_string();
+    // It is killed at the end; on a busy machine that is long after the attack was watched.
+    let seconds = (10 * attack_s).to_string();
     let mut command = Command::new(enemy.program());
     let mut attack = command.args(&arguments).arg(&seconds).spawn().unwrap();
     let beside = known.start(attack_s - 2);
@@ -297,4 +298,26 @@ fn a_file_of_root_is_nobody_elses_map_of_generated_code() {
     let named = Command::new("grep").args(["-r", "the_password"]).arg(place.db()).status().unwrap();
     assert_eq!(named.code(), Some(1), "the database has it");
     assert!(daemon.terminate().success());
+}
+
+/// Its list of modules is a circle, its stacks of Erlang's have a frame in every word, or in every
+/// 250 words, or cannot be read: a walk there ends after 2048 blocks of words.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_program_that_looks_like_erlangs_does_no_harm() {
+    let status = attacked("beam.smp", &[]);
+    let stacks = status.stacks.expect("stacks are on");
+    eprintln!("{stacks:?}");
+    assert!(stacks.frames > 0, "{stacks:?}");
+}
+
+/// Its calls lead nowhere, backwards, in circles, or on through a million of them, and its table
+/// has a million traces that change all the time.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_program_that_looks_like_luajit_does_no_harm() {
+    let status = attacked("luajit-liar", &[]);
+    let stacks = status.stacks.expect("stacks are on");
+    eprintln!("{stacks:?}");
+    assert!(stacks.frames > 0, "{stacks:?}");
 }

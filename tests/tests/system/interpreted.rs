@@ -39,11 +39,18 @@ fn functions_have_rows_of_their_own_time(command: &[&str], file: &str, language:
     let samples = |row: &Value| row["counts"]["cpu-clock"].as_u64().expect("samples");
     let all: u64 = rows.iter().map(samples).sum();
     assert_eq!(Some(all), prof["events"][0]["counted"].as_u64(), "each sample is in one row");
+    // Names of Perl's functions have the package's before them, Java's the class's.
+    let [heavy, light] = ["heavy", "light"].map(|name| match language {
+        "perl" => format!("main::{name}"),
+        "java" => format!("Split.{name}"),
+        _ => name.to_owned(),
+    });
+    let names = [heavy.as_str(), &light];
     let row = |name: &str| {
         let is_of = |row: &&Value| row["procedure"] == name && row["image"] == file;
         rows.iter().find(is_of).unwrap_or_else(|| panic!("no row of {name}: {rows:?}"))
     };
-    let (heavy, light) = (row("heavy"), row("light"));
+    let [heavy, light] = names.map(row);
     assert_eq!((&heavy["language"], &light["language"]), (&language.into(), &language.into()));
     let ([_, heavy_low, heavy_high], [_, light_low, light_high]) = (share(heavy), share(light));
     let [low, high] = [heavy_low / (heavy_low + light_high), heavy_high / (heavy_high + light_low)];
@@ -52,13 +59,13 @@ fn functions_have_rows_of_their_own_time(command: &[&str], file: &str, language:
     println!("{language}: {said:.3} ({low:.3} to {high:.3}), it is {known:.3}");
     assert!((low..=high).contains(&known), "{said} ({low} to {high}), but it is {known}");
     let folded = folded(&place, "cpu-clock", program.rsplit('/').next().unwrap());
-    for (name, row) in [("heavy", heavy), ("light", light)] {
+    for (name, row) in names.into_iter().zip([heavy, light]) {
         let ends = folded.iter().filter(|(frames, _)| frames.last().is_some_and(|it| it == name));
         let exported: f64 = ends.map(|(_, count)| count).sum();
         let (samples, most) = (samples(row) as f64, 2.0 + 0.01 * samples(row) as f64);
         assert!((exported - samples).abs() <= most, "{name}: {exported} beside {samples}");
     }
-    let list = report(&place, "list", &[file, "heavy"]);
+    let list = report(&place, "list", &[file, names[0]]);
     let of_list: u64 = list["lines"].as_array().expect("lines").iter().map(samples).sum();
     assert!(of_list.abs_diff(samples(heavy)) <= 2, "{of_list} beside {}", samples(heavy));
     let hot =
@@ -84,10 +91,35 @@ fn functions_of_php_have_rows_of_their_own_time() {
     functions_have_rows_of_their_own_time(&["php8.2"], "split.php", ("php", 4));
 }
 
-/// Without compilers, so that all of it is interpreted: code of compilers has rows anyway.
+#[test]
+#[ignore = "needs root"]
+fn functions_of_lua_have_rows_of_their_own_time() {
+    functions_have_rows_of_their_own_time(&["lua5.4"], "split.lua", ("lua", 3));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn functions_of_perl_have_rows_of_their_own_time() {
+    functions_have_rows_of_their_own_time(&["perl"], "split.pl", ("perl", 6));
+}
+
 #[test]
 #[ignore = "needs root"]
 fn functions_of_javascript_have_rows_of_their_own_time() {
     let node = ["node", "--jitless"];
     functions_have_rows_of_their_own_time(&node, "split.js", ("javascript", 3));
+}
+
+/// The functions' code is that of V8's compilers, after some rounds.
+#[test]
+#[ignore = "needs root"]
+fn compiled_functions_of_javascript_have_rows_of_their_own_time() {
+    functions_have_rows_of_their_own_time(&["node"], "split.js", ("javascript", 3));
+}
+
+/// HotSpot's compilers inline the methods into the code of `main`.
+#[test]
+#[ignore = "needs root"]
+fn compiled_methods_of_java_have_rows_of_their_own_time() {
+    functions_have_rows_of_their_own_time(&["java"], "Split.java", ("java", 4));
 }

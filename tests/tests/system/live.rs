@@ -78,7 +78,7 @@ fn a_command_is_recorded_and_its_output_and_exit_code_are_its_own() {
     assert_eq!(output.status.code(), Some(7), "{stderr}");
     assert_eq!(stdout, "said\n", "nothing of ours in it");
     assert!(
-        stderr.contains("three_quarters") && stderr.contains("only samples labelled \"sh\""),
+        stderr.contains("three_quarters") && stderr.contains("samples labelled \"sh\" only"),
         "{stderr}"
     );
     assert!(

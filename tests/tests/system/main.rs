@@ -22,12 +22,17 @@
 mod abuse;
 mod alone;
 mod attached;
+#[cfg(target_arch = "x86_64")]
+mod attributes;
 mod cli;
 mod database;
 mod edges;
 #[cfg(target_arch = "x86_64")]
+mod erlang;
 mod exceptions;
 mod generated;
+#[cfg(target_arch = "x86_64")]
+mod goroutines;
 mod guide;
 mod hostile;
 mod interpreted;
@@ -43,6 +48,7 @@ mod perturbed;
 mod privileged;
 mod privileged_apart;
 mod python;
+mod screens;
 mod stacks;
 mod timed;
 mod traces;

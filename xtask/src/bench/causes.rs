@@ -1,14 +1,16 @@
 //! `bench why --causes`: programs of one known cause each, sampled for three seconds, and whether
-//! `dcpi why` names the cause first; and how often statements of each probability are true.
+//! `dcpi why` names the cause first; and how often statements of each probability are true. With
+//! `--peers` also what `perf annotate` and callgrind show of them (`causes_peers.rs`).
 
+use super::causes_peers::{self as peers, Shown};
 use super::profilers::build;
 use super::{FOLDER, count, machine, require_root};
 use crate::packages;
 use crate::process::{command, must, output};
 use anyhow::Context as _;
 use serde_json::Value;
-use std::fs;
 use std::process::Stdio;
+use std::{fmt, fs};
 
 /// The programs that the rules were tuned on, and others.
 const TUNED: &str = "tests/workloads/caused.c";
@@ -29,7 +31,11 @@ struct Said {
 pub fn run(arguments: &[&str]) -> anyhow::Result<bool> {
     require_root("why --causes")?;
     let seconds = count(arguments, "--seconds", 3)?;
+    let with_peers = arguments.contains(&"--peers");
     packages::ensure(packages::COMPILER.iter().chain(&packages::WALKED))?;
+    if with_peers {
+        packages::ensure(packages::BENCH_TOOLS.iter().chain(&packages::CALLGRIND))?;
+    }
     let folder = format!("{FOLDER}/causes");
     fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
     build(&folder, &["dcpid", "dcpilabel", "dcpi"])?;
@@ -37,6 +43,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<bool> {
     let measured = format!("{folder}/machine");
     must(command(&format!("{folder}/dcpi machine -o {measured}")).stdout(Stdio::null()))?;
     let mut wrong_and_certain = 0;
+    let mut beside = Beside::default();
     for (kind, programs) in [("tuned", tuned(&folder)?), ("others", others(&folder)?)] {
         let mut all = Vec::new();
         for words in programs {
@@ -55,11 +62,48 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<bool> {
                     said.probability
                 );
                 all.push((said, is_right));
+                if with_peers {
+                    let words = [&words[..], &[name.to_owned(), seconds.to_string()]].concat();
+                    beside.add(&folder, &words, &right);
+                }
             }
         }
         wrong_and_certain += summed_up(kind, &all);
     }
+    if with_peers {
+        println!("{beside}");
+    }
     Ok(wrong_and_certain == 0)
+}
+
+/// How many programs there were, and for how many what the peers show leads to the cause.
+#[derive(Default)]
+struct Beside {
+    programs: usize,
+    perf: usize,
+    callgrind: usize,
+}
+
+impl Beside {
+    fn add(&mut self, folder: &str, words: &[String], right: &[&str]) {
+        let leads = |shown: &Shown| shown.leads_to.iter().any(|to| right.contains(to));
+        let (perf, callgrind) = (peers::perf(folder, words), peers::callgrind(folder, words));
+        for (tool, shown) in [("perf", &perf), ("callgrind", &callgrind)] {
+            let mark = if leads(shown) { "leads there" } else { "" };
+            println!("        {tool:<10} {:<90} {mark}", shown.text);
+        }
+        self.programs += 1;
+        self.perf += usize::from(leads(&perf));
+        self.callgrind += usize::from(leads(&callgrind));
+    }
+}
+
+impl fmt::Display for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { programs, perf, callgrind } = self;
+        write!(f, "of {programs} programs perf annotate leads to the cause of {perf}, ")?;
+        write!(f, "callgrind to that of {callgrind}")
+    }
 }
 
 /// Prints how many are right, in all and by probability. Returns how many were certain and wrong.

@@ -38,6 +38,7 @@ macro_rules! named {
 mod beside;
 mod branches;
 mod causes;
+mod causes_peers;
 mod cfg;
 mod costs;
 mod db;
@@ -67,6 +68,7 @@ mod simulation;
 mod soak;
 mod stacks;
 mod stacks_counted;
+mod stacks_named;
 mod statistics;
 mod table;
 mod time;

@@ -3,7 +3,9 @@
 //! the same rate.
 
 use super::profilers::{BpfStatistics, Program, Recorder, build, client, start_dcpid};
-use super::{FOLDER, count, machine, option, refuse_others, require_root, stacks_counted};
+use super::{
+    FOLDER, count, machine, option, refuse_others, require_root, stacks_counted, stacks_named,
+};
 use crate::process::{command, must, output};
 use crate::{Outcome, packages};
 use anyhow::Context as _;
@@ -30,7 +32,7 @@ struct Workload(&'static str, &'static [&'static str], &'static str);
 const LOOP: &str = "while :; do";
 
 /// The programs. Each line runs in `sh`, in a folder of its own; `$SOURCE` is the checkout.
-const WORKLOADS: [Workload; 12] = [
+const WORKLOADS: [Workload; 14] = [
     Workload("python3", &["python3"], "exec python3 $SOURCE/tests/bench/stacks/words.py"),
     Workload("cc1plus", &["cc1plus"], "LOOP c++ -O1 -c part.cc -o part.o; done"),
     Workload("sqlite3", &["sqlite3"], "LOOP sqlite3 :memory: < queries.sql >/dev/null; done"),
@@ -43,6 +45,8 @@ const WORKLOADS: [Workload; 12] = [
     Workload("storm", &["python3"], "LOOP python3 -Sc 'sum(range(200000))'; done"),
     Workload("rustc", &["rustc"], "LOOP rustc -O --crate-type lib -o lib.rlib large.rs; done"),
     Workload("java", &["java"], "exec java -cp . Words"),
+    Workload("ruby", &["ruby3.1"], "exec ruby3.1 $SOURCE/tests/workloads/functions.rb 1000"),
+    Workload("php", &["php8.2"], "exec php8.2 $SOURCE/tests/workloads/functions.php 1000"),
 ];
 
 /// One profiler's stacks of one program.
@@ -61,8 +65,12 @@ struct Seen {
 }
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
-    refuse_others("stacks", arguments, &["--quick", "--callgrind"], &["--seconds", "--only"])?;
+    let switches = ["--quick", "--callgrind", "--names"];
+    refuse_others("stacks", arguments, &switches, &["--seconds", "--only"])?;
     require_root("stacks")?;
+    if arguments.contains(&"--names") {
+        return stacks_named::run(arguments);
+    }
     packages::ensure(
         packages::BENCH_TOOLS.iter().chain(&packages::STACKED).chain(&packages::CALLGRIND),
     )?;

@@ -13,7 +13,7 @@ const FEW: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     if let Some((_, options)) = arguments.split_first().filter(|(first, _)| **first == "--causes") {
-        refuse_others("why --causes", options, &[], &["--seconds"])?;
+        refuse_others("why --causes", options, &["--peers"], &["--seconds"])?;
         return Ok(if causes::run(options)? { Outcome::Clean } else { Outcome::Problems });
     }
     let (paths, flags) = parted(arguments);

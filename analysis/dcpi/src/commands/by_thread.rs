@@ -1,11 +1,11 @@
-//! `dcpi prof --by command|pid|thread`: the time of commands, processes and threads, from call
-//! stacks.
+//! `dcpi prof --by command|pid|thread` and `--by-attribute KEY`: the time of commands, processes
+//! and threads, and of what programs set for their threads, from call stacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use calls::USERTIME;
 use image::{ImageId, ImageKind};
-use model::Stacks;
+use model::{Stacks, Thread};
 use query::error::AnalysisError;
 use query::load::{Question, Samples};
 use query::problem::Problem;
@@ -36,7 +36,10 @@ const fn dimensions(by: Option<options::By>) -> &'static [Dimension] {
 /// Returns the errors of [`stacks::read_alone`], [`AnalysisError::SortNotShown`], and
 /// [`AnalysisError::Refused`] for images, and for epochs without stacks.
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
-    let dimensions = dimensions(args.by);
+    let dimensions = match args.by_attribute {
+        Some(_) => &[Dimension::Attribute],
+        None => dimensions(args.by),
+    };
     if !args.images.is_empty() {
         let why = "rows from call stacks take no IMAGE; a call stack has frames of several";
         return Err(AnalysisError::Refused(why.to_owned()));
@@ -58,7 +61,10 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
             if !idle.is_empty() && stacks.frames(node).next().is_some_and(is_idle) {
                 continue;
             }
-            let parts = dimensions.iter().map(|of| of.of_thread(thread)).collect();
+            let parts = match &args.by_attribute {
+                Some(key) => vec![attribute(key, thread)],
+                None => dimensions.iter().map(|of| of.of_thread(thread)).collect(),
+            };
             let counts =
                 subjects.entry(parts).or_insert_with(|| vec![Tally::default(); found.len()]);
             if let Some(count) = counts.get_mut(at) {
@@ -102,6 +108,12 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     Ok(report)
 }
 
+/// The value of an attribute that a program had set for its thread.
+fn attribute(key: &str, thread: &Thread) -> Part {
+    let value = thread.attributes.get(key);
+    Part::Attributes(value.map(|value| format!("{key}={value}")).into_iter().collect())
+}
+
 /// The stacks of the events that were asked for, else of those that are sampled.
 fn read(
     question: &Question,
@@ -129,6 +141,7 @@ fn nobody(dimensions: &[Dimension]) -> Vec<Part> {
     let part = |(at, dimension): (usize, &Dimension)| match dimension {
         Dimension::Thread => Part::Thread(name()),
         Dimension::Pid => Part::Pid(None),
+        Dimension::Attribute => Part::Attributes(name().into_iter().collect()),
         _ => Part::Command(name().filter(|_| at < 2)),
     };
     dimensions.iter().enumerate().map(part).collect()

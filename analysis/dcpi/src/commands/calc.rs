@@ -15,7 +15,7 @@ use super::list::{candidates, columns, meant};
 use super::loops::loops;
 use crate::options::{Chosen, Output, ProcedureArguments, SyntaxArgument, parse_confidence};
 use annotate::graphs::{Graph, NOT_ESTIMATED, Surveyed};
-use annotate::listing::{self, ByAddress};
+use annotate::listing::{self, ByAddress, Listing};
 use names::named::Candidate;
 use query::error::AnalysisError;
 use query::error::quoted;
@@ -33,6 +33,9 @@ pub struct Calc {
     pub subject: ProcedureArguments,
     #[command(flatten)]
     pub syntax: SyntaxArgument,
+    /// Only the blocks that have 90 % of the samples
+    #[arg(long)]
+    pub hot: bool,
     #[command(flatten)]
     pub on: OnMachine,
     /// Confidence of the intervals, in percent
@@ -45,35 +48,37 @@ pub struct Calc {
 }
 
 const NOTES: &str = "\
-runs: executions of a block for one entry of the procedure. They are estimated from executions of \
-branches, which dcpid computes from the registers at samples, and, where few branches were \
-observed, from the time that blocks took. As many executions leave a block as enter it. The \
-interval covers the chance of sampling, both of the block and of the procedure's entry. (high): \
-the number is probably within 10 %; (medium): probably within 15 %; (low): its error is not known.
+times per call: executions of a block for one entry of the procedure. They are estimated from \
+executions of branches, which dcpid computes from the registers at samples, and, where few \
+branches were observed, from the time that blocks took. As many executions leave a block as enter \
+it. The interval covers the chance of sampling, both of the block and of the procedure's entry. \
+Confidence high: the number is probably within 10 %; medium: probably within 15 %; low: its error \
+is not known.
 A procedure that is hardly ever entered has one sample at its begin and thousands in its loops. \
-All of its runs are low: compare its blocks with each other instead. dcpi topstalls says how sure \
-the executions of a block are beside those of the other blocks.
-cy: cycles of one execution. Samples measure time, not executions. Cycles follow from the rounds \
-that a loop makes between two samples, from exact counts (dcpi ideal --sampled), from samples of \
-instructions (dcpid --event cycles --event instructions), or, on processors that issue in order \
-(Cortex-A53, -A55, -A510), from instructions that hardly ever stalled, as in the DCPI paper; the \
-last was compared with a simulation only. The head says which, and the range of the truth.
+All of its numbers are low: compare its blocks with each other instead. dcpi topstalls says how \
+sure the executions of a block are beside those of the other blocks.
+cycles: those of one execution. Samples measure time, not executions. Cycles follow from the \
+rounds that a loop makes between two samples, from exact counts (dcpi ideal --sampled), from \
+samples of instructions (dcpid --event cycles --event instructions), or, on processors that issue \
+in order (Cortex-A53, -A55, -A510), from instructions that hardly ever stalled, as in the DCPI \
+paper; the last was compared with a simulation only. With -v the head says which, and the range \
+of the truth.
 Without any of these the report has bounds only: the best case, in which every load hits the \
 first-level cache and every branch is predicted, and the cycles with every suspected stall at its \
 most. Cycles within one procedure can be compared all the same.
-loop: blocks that are executed in rounds (iterations). The rounds for one entry follow from the \
-runs. Where the loop's test compares numbers that change by the same amount in each round, the \
-registers at a sample tell how many rounds are left, and so how many rounds entries make. Entries \
-so short that hardly any sample falls into them are not seen, however many there are.
-Letters before an instruction are the causes that may have stalled the instruction, the largest \
-first. Causes that something rules out have no letter, and JSON alone has causes below a tenth of \
-the largest. o means that an operand came later than in the best case, from another instruction or \
-with a longer latency.
+loop: blocks that are executed in rounds (iterations). The rounds for one entry follow from these \
+executions. Where the loop's test compares numbers that change by the same amount in each round, \
+the registers at a sample tell how many rounds are left, and so how many rounds entries make. \
+Entries so short that hardly any sample falls into them are not seen, however many there are.
+stalled: the causes that may have stalled the instruction below, the largest first, without those \
+that something rules out. JSON alone has causes below a tenth of the largest. \"Waits for an \
+earlier result\" means that an operand came later than in the best case, from another instruction \
+or with a longer latency. CSV has a letter for each cause:
   i instruction cache        p branch mispredicted  w store buffer full
-  I instruction TLB          r branch found late    f store forwarding
+  I instruction TLB          r front-end redirect   f store forwarding
   d data cache               u busy unit            v divider
   D data TLB                 s barrier              l lock
-  o late operand             m microcode            ? none of these
+  o earlier result           m microcode            ? none of these
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -99,8 +104,8 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         surveyed.graph(image, known, procedure, Some(syntax), (event, skid), Some(&machine))
     });
     let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
-    let ProcedureArguments { image: image_name, procedure: procedure_name } = &args.subject;
-    let listing = format!("dcpi list {} {}", quoted(image_name), quoted(procedure_name));
+    let ProcedureArguments { image: of, procedure: name } = &args.subject;
+    let listing = format!("dcpi list {} {}", quoted(of), quoted(name));
     let without_code = || match listing::code(image, known, procedure) {
         Err(why) => {
             refused(&format!("its instructions cannot be read: {why}; its samples: {listing}"))
@@ -108,9 +113,8 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         Ok(_) => refused(&format!("the code of its image cannot be read; its samples: {listing}")),
     };
     let mut graph = found.ok_or_else(without_code)?;
-    let sampled =
-        graph.parts.iter().any(|part| part.counts.get(event).is_some_and(|count| *count > 0));
-    if !sampled && graph.branches.is_empty() {
+    let is_sampled = |part: &Listing| part.counts.get(event).is_some_and(|count| *count > 0);
+    if !graph.parts.iter().any(is_sampled) && graph.branches.is_empty() {
         return Err(refused("the procedure has no samples; procedures with samples: dcpi prof"));
     }
     if graph.estimate.is_none() {
@@ -119,8 +123,11 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));
     let explained = graph.explained(&machine, event, samples.executions(event)).unwrap_or_default();
     let counts = counts(&graph, samples.events.len());
-    let record = &image.record;
-    let (name, path) = (record.name.clone(), record.path.clone());
+    let mut shown = blocks(&graph, &explained, event, args.confidence);
+    let mut edges = edges(&graph, machine.branch_bias(), args.confidence);
+    let omitted = if args.hot { keep_hot(&mut shown, &mut edges) } else { (0, 0.0) };
+    let (record, name) = (&image.record, image.record.name.clone());
+    let path = record.path.clone();
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(CalcReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
@@ -157,10 +164,22 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         scale: explained.scale,
         sums: explained.sums.clone(),
         loops: loops(&graph, &explained, &args.on.hardware(&samples, machine.core_ghz)?),
-        blocks: blocks(&graph, &explained, event, args.confidence),
-        edges: edges(&graph, machine.branch_bias(), args.confidence),
+        omitted,
+        blocks: shown,
+        edges,
         problems,
     })
+}
+
+/// Leaves the hot blocks, with the edges that leave them. The number of the others, and their
+/// samples of time.
+fn keep_hot(blocks: &mut Vec<BlockRow>, edges: &mut Vec<EdgeRow>) -> (usize, f64) {
+    let samples: Vec<f64> = blocks.iter().map(|block| block.samples).collect();
+    let mut hot = listing::hottest(&samples).into_iter();
+    let cold = blocks.extract_if(.., |_| !hot.next().unwrap_or(false));
+    let omitted = cold.fold((0, 0.0), |(n, sum), block| (n + 1, sum + block.samples));
+    edges.retain(|edge| blocks.iter().any(|block| block.start == edge.from));
+    omitted
 }
 
 fn counts(graph: &Graph, events: usize) -> Vec<u64> {

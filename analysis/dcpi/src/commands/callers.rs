@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use super::Outcome;
 use super::stacks::{Loaded, callee, functions, nobody_has};
 use crate::options::{Chosen, DisplayArgs, OfThreads, Output, RowLimit};
-use calls::{ByCalls, Estimate, Neighbour, SubjectId, Timed};
+use calls::{ByCalls, Estimate, Neighbour, Roots, SubjectId, Timed};
 use model::CALLS;
 use query::error::AnalysisError;
 use report::{
@@ -102,7 +102,7 @@ fn report(
         error => error,
     })?;
     let confidence = args.look.confidence;
-    let timed = loaded.calls.timed(&event, false);
+    let timed = loaded.calls.timed(&event, Roots::Procedures);
     let inclusive = timed.inclusive(loaded.calls.subjects.len(), confidence);
     let inclusive = inclusive.get(subject as usize).copied().unwrap_or_default();
     let is_left_out = |subject| args.no_kernel && loaded.calls.is_kernel(subject);

@@ -51,7 +51,15 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Outcome, AnalysisError
         write_wrapped(out, &names.join("; "), columns)?;
         return Ok(Outcome::default());
     }
-    let found = named(&entries, asked);
+    let mut found = named(&entries, asked);
+    if found.is_empty() {
+        found = mentioning(&entries, asked);
+        if !found.is_empty() {
+            let said = format!("No word of a report is {asked:?}; these meanings have it:");
+            write_wrapped(out, &said, columns)?;
+            writeln!(out)?;
+        }
+    }
     if found.is_empty() {
         let message = format!("no word of a report is {asked:?}; dcpi explain lists them");
         return Err(AnalysisError::Refused(message));
@@ -110,12 +118,16 @@ fn named<'a>(entries: &'a [Entry], asked: &str) -> Vec<&'a Entry> {
         by(&|name| name.len() > 1 && plain(name) == said),
         by(&|name| mechanism.is_some_and(|of| of.name() == name)),
         by(&|name| said.len() > 1 && plain(name).contains(&said)),
-        entries
-            .iter()
-            .filter(|one| said.len() > 2 && one.text.to_lowercase().contains(&said))
-            .collect(),
     ];
     tries.iter_mut().find(|found| !found.is_empty()).map(std::mem::take).unwrap_or_default()
+}
+
+/// The words whose meanings have this one in them.
+fn mentioning<'a>(entries: &'a [Entry], asked: &str) -> Vec<&'a Entry> {
+    let plain = |text: &str| text.replace(['_', '-'], " ").to_lowercase();
+    let said = plain(asked);
+    let is = |entry: &&Entry| said.len() > 2 && plain(&entry.text).contains(&said);
+    entries.iter().filter(is).collect()
 }
 
 /// Writes text in lines of at most so many characters; a longer word has a line of its own.
@@ -167,7 +179,7 @@ mod tests {
     fn a_word_is_found_in_any_case_by_a_part_and_else_refused() {
         assert!(explained("CPI").unwrap().starts_with("CPI: cycles"));
         assert!(explained("cpi").unwrap().starts_with("CPI: cycles"));
-        assert!(explained("no stack").unwrap().starts_with("[no stack], callers unknown:"));
+        assert!(explained("no stack").unwrap().starts_with("[callers unknown], no stack:"));
         assert!(explained("denormal").unwrap().contains("assist"));
         let error = explained("nonsense\u{1b}").unwrap_err().to_string();
         assert!(error.contains("dcpi explain") && !error.contains('\u{1b}'), "{error}");

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::Outcome;
 use super::stacks::{Loaded, functions, is_wait, nobody_has};
-use super::trees::{TreeOf, tree_rows};
+use super::trees::{TreeOf, roots, tree_rows};
 use crate::destination::Destination;
 use crate::options::{Chosen, DisplayArgs, OfCalls, OfThreads, parse_min};
 use calls::{Direction, EventCalls};
@@ -37,6 +37,10 @@ pub struct FlameArgs {
     /// A tree for each thread; threads of short-lived processes are joined by command
     #[arg(long)]
     pub by_thread: bool,
+    /// A tree for each value of a label (Go) or attribute (OpenTelemetry) that programs set for
+    /// their threads
+    #[arg(long, value_name = "KEY", conflicts_with = "by_thread")]
+    pub by_attribute: Option<String>,
     /// Leave out calls with less than this share of all time
     #[arg(long, value_name = "P%", default_value = "0.1%", value_parser = parse_min)]
     pub min: f64,
@@ -108,7 +112,7 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
     let what = TreeOf {
         direction: Direction::TopDown,
         part: &args.part,
-        by_thread: args.by_thread,
+        roots: roots(args.by_thread, args.by_attribute.as_deref()),
         min: args.min,
         confidence: args.look.confidence,
     };

@@ -75,6 +75,7 @@ pub(crate) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let calc = Calc {
         subject: args.subject.clone(),
         syntax: args.syntax,
+        hot: false,
         on: args.on.clone(),
         confidence: stats::Confidence::default(),
         chosen: args.chosen.clone(),

@@ -58,9 +58,10 @@ pub struct Html {
     /// for large images)
     #[arg(long)]
     pub why: bool,
-    /// Also compare with this set: epochs, a label or a database, as of dcpi diff
-    #[arg(long = "diff", value_name = "BEFORE", allow_hyphen_values = true)]
-    pub before: Option<String>,
+    /// Also compare sets, as dcpi diff does: given twice, the first with the second; given once,
+    /// this set of epochs, time or database with the selection that the page is of
+    #[arg(long = "diff", value_name = "SET", allow_hyphen_values = true)]
+    pub diff: Vec<String>,
     /// Include the samples of the idle loop in rows and shares
     #[arg(long)]
     pub idle: bool,
@@ -95,6 +96,7 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> Result<Outcome, AnalysisError> {
     let selection = Selection::of(&args.chosen, &args.threads)?;
+    args.check_sets()?;
     if args.why && !selection.of_threads.is_empty() {
         let message = "--why explains samples, which are kept of all threads together".to_owned();
         return Err(AnalysisError::Usage { message, help: "dcpi html --help".to_owned() });
@@ -104,6 +106,7 @@ pub(crate) fn run(
     let Reports { selection, done, mut aside, .. } = reports;
     aside.dedup();
     let page = Page {
+        subject: face::Subject::Profile,
         title: "dcpi".to_owned(),
         is_live: false,
         db: args.chosen.source.db().display().to_string(),
@@ -125,8 +128,44 @@ pub(crate) fn run(
 impl Html {
     /// The sets that are compared, if any.
     fn sets(&self) -> Option<(String, String)> {
-        let before = self.before.as_ref()?;
-        Some((marked(before), marked(&self.chosen.epoch.to_string())))
+        let before = self.diff.first()?;
+        let after = self.diff.get(1).cloned();
+        let after = after.unwrap_or_else(|| self.chosen.epoch.to_string());
+        Some((marked(before), marked(&after)))
+    }
+
+    /// Refuses sets of which it is not clear what they are compared with: the page's selection has
+    /// no image, label and so on that the other set names.
+    fn check_sets(&self) -> Result<(), AnalysisError> {
+        let usage = |message: String| {
+            Err(AnalysisError::Usage { message, help: "dcpi html --help".to_owned() })
+        };
+        if self.diff.len() > 2 {
+            return usage("--diff is given more than twice: two sets are compared".to_owned());
+        }
+        let [before] = self.diff.as_slice() else { return Ok(()) };
+        let set: compare::SetChoice = match before.parse() {
+            Ok(set) => set,
+            Err(why) => return usage(format!("the set {before:?} of --diff {why}")),
+        };
+        let page = &self.chosen.source.scope;
+        let is_more = |of_set: &Option<String>, of_page: &Option<String>| {
+            of_set.is_some() && of_page.is_none()
+        };
+        let is_part = is_more(&set.label, &page.label)
+            || is_more(&set.unit, &page.unit)
+            || is_more(&set.container, &page.container)
+            || is_more(&set.pod, &page.pod)
+            || is_more(&set.namespace, &page.namespace)
+            || set.pid.is_some() && page.pid.is_none()
+            || !set.images.is_empty() && self.images.is_empty();
+        if is_part {
+            return usage(format!(
+                "--diff {before} is a part of the samples; name what it is compared with by a \
+                 second --diff SET"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -174,7 +213,7 @@ impl Reports<'_> {
         if let Some(event) = running {
             let event = format!("--event={event}");
             self.try_to_make(&["tree", THREADS_MIN, &event, "--by-thread"]);
-            for by in ["command", "pid", "thread"] {
+            for by in ["command", "pid", "thread", "unit", "label"] {
                 self.try_to_make(&["prof", &format!("--by={by}"), &event]);
             }
             for by in ["image", "procedure", "command"] {
@@ -186,7 +225,12 @@ impl Reports<'_> {
             }
         }
         if let Some((before, after)) = self.args.sets() {
-            self.make(&["diff", &before, &after], &[], &[])?;
+            // What the page is of is the default of both sets.
+            let images = self.args.images.iter().map(|image| format!("--image={image}"));
+            let of_page = self.selection.words.iter().filter(|word| !word.starts_with("--epoch="));
+            let more: Vec<String> = of_page.cloned().chain(images).collect();
+            let more: Vec<&str> = more.iter().map(String::as_str).collect();
+            self.make(&["diff", &before, &after], &more, &[])?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use calls::{Estimate, EventCalls, Subject, Timed};
+use calls::{Estimate, EventCalls, Roots, Subject, Timed};
 use image::{ImageId, ImageKind};
 use model::{CALLS, Ledger};
 use names::shorten::Suffixes;
@@ -32,7 +32,8 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     {
         events.retain(|event| event.name != CALLS);
     }
-    let timed: Vec<Timed> = events.iter().map(|event| loaded.calls.timed(event, false)).collect();
+    let timed: Vec<Timed> =
+        events.iter().map(|event| loaded.calls.timed(event, Roots::Procedures)).collect();
     let stacks_only: Vec<(&EventCalls, &Timed)> =
         events.iter().zip(&timed).filter(|(event, _)| event.sampled.is_none()).collect();
     let sampled = loaded.samples.events.len();

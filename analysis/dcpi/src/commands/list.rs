@@ -54,6 +54,9 @@ pub struct List {
     /// Executions, cycles and causes of stalls of each instruction, as in dcpi calc
     #[arg(long, conflicts_with_all = ["source", "raw"])]
     pub why: bool,
+    /// Only the blocks that have 90 % of the samples
+    #[arg(long)]
+    pub hot: bool,
     /// Directory of source files that are no longer where they were compiled (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub source_dir: Vec<PathBuf>,
@@ -76,9 +79,10 @@ list moves each sample back to the instruction that took the time. At the begin 
 stay: they may belong to the loop's last branch. --raw leaves all samples where the processor \
 reported them. The samples of an inlined call belong to the inlined function, and calls are named \
 from the inside to the outside. > marks the target of a jump.
-With --why there are more columns. runs: executions for one entry of the procedure; sure: \
-confidence in them; cy: cycles of one execution; to cy: the most that one execution can have \
-taken; may be: letters of possible causes of the stall (dcpi calc --help).
+With --why there are more columns, and above an instruction what it may have waited for. times \
+per call: executions for one call of the procedure, with the confidence in them; cycles: of one \
+execution, the estimate and the worst case. Columns without any number are left out, and where \
+there is no room for them also ± and confidence.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -119,6 +123,9 @@ fn report(
     problems.append(&mut listing.problems);
     let skid = samples.skid().filter(|_| !args.raw && listing.isa.is_some());
     skid.into_iter().for_each(|skid| listing.attribute(skid));
+    if args.hot {
+        listing.keep_hot();
+    }
     if let Some(why) = lines.as_ref().and_then(image::Lines::cut) {
         problems.push(Problem::LinesCut {
             image: image.record.name.clone(),
@@ -170,6 +177,7 @@ fn report(
         skid: skid.and_then(|(event, skid)| Some((samples.events.get(event)?.name.clone(), skid))),
         costs,
         view,
+        is_hot: args.hot,
         stacks: None,
         debug_file: info.and_then(|info| info.path().map(|path| path.display().to_string())),
         sources,

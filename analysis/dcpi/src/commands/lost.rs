@@ -58,7 +58,7 @@ dcpi lost reads a database of 'dcpi ideal --sampled': samples of a command, and 
 executions of one run. The time that samples tell, less the cycles of these executions on the \
 model of a processor where all loads hit the first cache and no branch is mispredicted, is what \
 cache misses, mispredicted branches and waits of the pipeline cost. A processor may be faster than \
-its model: then less than nothing is lost. dcpi calc --help explains the letters of causes; dcpi \
+its model: then less than nothing is lost. dcpi explain explains the letters of causes; dcpi \
 calc, whatcg and topstalls give absolute cycles for such a database.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";

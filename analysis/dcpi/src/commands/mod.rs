@@ -25,6 +25,7 @@ mod costs;
 pub(crate) mod count;
 mod cpu_ticks;
 pub(crate) mod diff;
+pub(crate) mod doctor;
 pub(crate) mod epochs;
 pub(crate) mod explain;
 pub(crate) mod export;
@@ -72,6 +73,7 @@ pub use check::Check;
 pub use clean::Clean;
 pub use count::Count;
 pub use diff::DiffArgs;
+pub use doctor::Doctor;
 pub use explain::Explain;
 pub use export::Export;
 pub use flame::FlameArgs;
@@ -173,6 +175,7 @@ pub fn schemas() -> Vec<Schema> {
         Schema::of::<check::Checked>(),
         Schema::of::<clean::Recordings>(),
         Schema::of::<report::TopReport>(),
+        Schema::of::<report::DoctorReport>(),
     ]
 }
 

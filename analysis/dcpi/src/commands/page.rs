@@ -45,6 +45,9 @@ impl Selection {
         option("epoch-label", chosen.source.epoch_label.clone());
         option("label", chosen.source.scope.label.clone());
         option("unit", chosen.source.scope.unit.clone());
+        option("container", chosen.source.scope.container.clone());
+        option("pod", chosen.source.scope.pod.clone());
+        option("namespace", chosen.source.scope.namespace.clone());
         option("pid", chosen.source.scope.pid.map(|pid| pid.to_string()));
         if chosen.all {
             words.push("--all".to_owned());
@@ -53,6 +56,7 @@ impl Selection {
         of_threads.extend(threads.command.iter().map(|name| format!("--command={name}")));
         of_threads.extend(threads.thread.iter().map(|name| format!("--thread={name}")));
         of_threads.extend(threads.tids.iter().map(|tid| format!("--tid={tid}")));
+        of_threads.extend(threads.attributes.iter().map(|of| format!("--attribute={of}")));
         Ok(Self { words, of_threads })
     }
 }

@@ -38,7 +38,8 @@ pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     if args.inclusive {
         return super::write(&inclusive::report(args)?, &args.output, out);
     }
-    if matches!(args.by, Some(options::By::Command | options::By::Thread)) {
+    let by_thread = matches!(args.by, Some(options::By::Command | options::By::Thread));
+    if by_thread || args.by_attribute.is_some() {
         return super::write(&by_thread::report(args)?, &args.output, out);
     }
     let question = args.threads.narrow(chosen.question(&args.images)?);
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisE
 /// The samples, those of interpreters divided among the functions that they ran. Where images were
 /// asked for, interpreters are needed too, whose samples the images of source files are given.
 pub(super) fn with_interpreted(args: &Prof, question: &Question) -> Result<Samples, AnalysisError> {
-    if matches!(args.by, Some(options::By::Label | options::By::Unit | options::By::Pid)) {
+    if args.by.is_some_and(|by| !matches!(by, options::By::Command | options::By::Thread)) {
         return question.samples();
     }
     let sure = match args {
@@ -68,37 +69,9 @@ pub(super) fn with_interpreted(args: &Prof, question: &Question) -> Result<Sampl
         _ => Sure::Functions,
     };
     let places = Places::with_debug_roots(args.look.debug_root.clone());
-    if question.images.is_empty() {
-        let mut samples = question.samples()?;
-        interpreted::divide(&mut samples, &places, sure);
-        return Ok(samples);
-    }
-    let asked = question.samples();
-    of_chosen(question, &asked, (&places, sure)).map_or(asked, Ok)
-}
-
-/// Samples of the chosen images, of which some may be source files; None where these have no
-/// samples.
-fn of_chosen(
-    question: &Question,
-    asked: &Result<Samples, AnalysisError>,
-    (places, sure): (&Places, Sure),
-) -> Option<Samples> {
-    if asked.as_ref().is_ok_and(|samples| !interpreted::any(&samples.epochs)) {
-        return None;
-    }
-    let mut samples = Question { images: Vec::new(), ..question.clone() }.samples().ok()?;
-    interpreted::divide(&mut samples, places, sure);
-    if samples.interpreted.is_empty() {
-        return None;
-    }
-    let known = samples.images.iter().filter(|image| image.unresolved().is_none());
-    let records = known.map(|image| &image.record);
-    let wanted = select::images(&question.images, records).ok()?;
-    for image in &mut samples.images {
-        image.wanted = wanted.contains(&image.record.id);
-    }
-    Some(samples)
+    let load =
+        |images: &[String]| Question { images: images.to_vec(), ..question.clone() }.samples();
+    interpreted::load_divided(load, &question.images, (&places, sure))
 }
 
 /// The report of these samples, whose problems become its own.
@@ -116,6 +89,9 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     let by = match args.by {
         Some(options::By::Label) => By::Scope(&[Dimension::Label]),
         Some(options::By::Unit) => By::Scope(&[Dimension::Unit]),
+        Some(options::By::Container) => By::Scope(&[Dimension::Container]),
+        Some(options::By::Pod) => By::Scope(&[Dimension::Pod]),
+        Some(options::By::Namespace) => By::Scope(&[Dimension::Namespace]),
         Some(_) => By::Scope(&[Dimension::Pid]),
         None if args.by_image => By::Image,
         None if args.lines => By::Line,

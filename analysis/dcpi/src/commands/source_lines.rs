@@ -63,6 +63,7 @@ pub(super) fn report(
         skid: None,
         costs: args.why.then(|| Err("an interpreter ran these lines".to_owned())),
         view: View::Source,
+        is_hot: false,
         stacks: Some(stacks),
         debug_file: None,
         sources: sources.built(seen),

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use calls::{ByCalls, Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, USERTIME};
+use calls::{
+    ByCalls, Calls, Entry, EventCalls, Roots, Subject, SubjectId, Subjects, Timed, USERTIME,
+};
 use model::{CALLS, OFF_CPU, RUNNABLE, Stacks};
 use names::interpreted::{self, Sure};
 use names::named;
@@ -84,8 +86,8 @@ pub(super) fn opened(
     let of_scope = Question { whose: whose.without_threads(), ..question.clone() };
     let mut samples = of_scope.opened()?;
     problems.append(&mut samples.problems);
-    let ScopeChoice { label, unit, .. } = samples.whose;
-    samples.whose = ScopeChoice { label, unit, ..whose };
+    let ScopeChoice { pid, command, thread, tids, attributes, .. } = whose;
+    samples.whose = ScopeChoice { pid, command, thread, tids, attributes, ..samples.whose };
     Ok(samples)
 }
 
@@ -232,7 +234,7 @@ impl Loaded {
     }
 
     /// Samples are of all threads of a process, and of one event.
-    fn forget_samples(&mut self) {
+    pub(super) fn forget_samples(&mut self) {
         self.calls.forget_samples();
         self.samples.events.clear();
         self.samples.images.clear();
@@ -513,7 +515,13 @@ pub(super) fn callee(subjects: &Subjects, number: SubjectId) -> Callee {
         let (id, kind, name) = (record.id, record.kind, record.name.clone());
         ImageName { id, kind, name, path, ambiguous: image.ambiguous }
     });
-    Callee { name: subject.name(), address: subject.address(), image, inlined: is_inlined(subject) }
+    Callee {
+        name: subject.name(),
+        address: subject.address(),
+        image,
+        inlined: is_inlined(subject),
+        line: subject.line().cloned(),
+    }
 }
 
 /// The error of a procedure that no stack of the threads that were asked for has: it names the
@@ -528,7 +536,7 @@ pub(super) fn nobody_has(
     let found = Loaded::of(&of_all, look).and_then(|mut loaded| {
         let event = loaded.event(chosen)?;
         let subject = loaded.procedure(words, &event)?;
-        let commands = commands(&loaded.calls.timed(&event, false).through(subject));
+        let commands = commands(&loaded.calls.timed(&event, Roots::Procedures).through(subject));
         Ok((loaded.calls.subjects.get(subject).map(Subject::name), event.name, commands))
     });
     let (name, event, commands) = match found {

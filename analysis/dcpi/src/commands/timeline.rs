@@ -9,11 +9,12 @@ use super::Outcome;
 use crate::options::{Chosen, DisplayArgs, Format, OfThreads, Output, RowLimit};
 use calls::USERTIME;
 use model::Thread;
+use names::interpreted::{self, Sure};
 use names::procedures::{self, Places};
 use query::error::AnalysisError;
 use query::load::{ImageSamples, Question};
 use query::scope::Dimension;
-use query::timeline::{Of, Timeline};
+use query::timeline::{Load, Of, Timeline};
 use query::unresolved;
 use report::{Selection, TimelineReport, TimelineRow};
 use stats::tally::Tally;
@@ -34,7 +35,7 @@ pub struct TimelineArgs {
     /// Only these images: name, path, or id (may be cut short); not with --by command or thread
     #[arg(value_name = "IMAGE")]
     pub images: Vec<String>,
-    /// A row per procedure, command, thread, image or label
+    /// A row per procedure, command, thread, image, label, or what else is named
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Subject::Procedure)]
     pub by: Subject,
     /// At most N columns of time; with fewer slices in the database there are fewer columns. In
@@ -66,6 +67,28 @@ pub enum Subject {
     Image,
     /// A row per label.
     Label,
+    /// A row per systemd unit or container.
+    Unit,
+    /// A row per container.
+    Container,
+    /// A row per pod of containers.
+    Pod,
+    /// A row per namespace of pods.
+    Namespace,
+}
+
+impl Subject {
+    /// The dimension of scopes that rows are of.
+    const fn dimension(self) -> Option<Dimension> {
+        match self {
+            Self::Label => Some(Dimension::Label),
+            Self::Unit => Some(Dimension::Unit),
+            Self::Container => Some(Dimension::Container),
+            Self::Pod => Some(Dimension::Pod),
+            Self::Namespace => Some(Dimension::Namespace),
+            _ => None,
+        }
+    }
 }
 
 const NOTES: &str = "\
@@ -89,7 +112,7 @@ pub(crate) fn run(args: &TimelineArgs, out: &mut dyn Write) -> Result<Outcome, A
                    leave it out, or use --by procedure";
         return Err(AnalysisError::Refused(why.to_owned()));
     }
-    let all = args.chosen.all || args.by == Subject::Label;
+    let all = args.chosen.all || args.by.dimension().is_some();
     let chosen = Chosen { all, ..args.chosen.clone() };
     let question = args.threads.narrow(chosen.question(&args.images)?);
     if question.whose.needs_stacks() && !is_command {
@@ -112,7 +135,13 @@ fn read(
         _ => args.slices,
     };
     if !is_of_threads {
-        return question.timeline(columns, Of::Samples);
+        let places = Places::with_debug_roots(args.look.debug_root.clone());
+        let prepare = |load: &Load<'_>, images: &[String]| match args.by {
+            of if of.dimension().is_some() => load(images),
+            Subject::Image => interpreted::load_divided(load, images, (&places, Sure::Images)),
+            _ => interpreted::load_divided(load, images, (&places, Sure::Functions)),
+        };
+        return question.timeline(columns, Of::Samples(&prepare));
     }
     if question.events != [USERTIME] {
         return question.timeline(columns, Of::Stacks { name: None, parts: &[] });
@@ -133,7 +162,9 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
         Subject::Command => threads(&timeline, command)?,
         Subject::Thread => threads(&timeline, thread)?,
         Subject::Image => images(args, &timeline),
-        Subject::Label => labels(args, &timeline),
+        Subject::Label | Subject::Unit | Subject::Container | Subject::Pod | Subject::Namespace => {
+            scopes(args, &timeline)
+        }
         Subject::Procedure => {
             let places = Places::with_debug_roots(args.look.debug_root.clone());
             let images = shown(args, &timeline);
@@ -168,7 +199,7 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
             Subject::Command => "command",
             Subject::Thread => "thread",
             Subject::Image => "image",
-            Subject::Label => "label",
+            of => of.dimension().map_or("label", Dimension::name),
         },
         whose: samples.whose,
         columns,
@@ -208,10 +239,11 @@ fn images(args: &TimelineArgs, timeline: &Timeline) -> Rows {
     rows
 }
 
-fn labels(args: &TimelineArgs, timeline: &Timeline) -> Rows {
+fn scopes(args: &TimelineArgs, timeline: &Timeline) -> Rows {
     let mut rows = Rows::new();
+    let dimension = args.by.dimension().unwrap_or(Dimension::Label);
     for (scope, counts) in shown(args, timeline).iter().flat_map(|image| &image.scopes) {
-        add(&mut rows, (Dimension::Label.of(scope).shown(), None, None), counts);
+        add(&mut rows, (dimension.of(scope).shown(), None, None), counts);
     }
     rows
 }

@@ -1,6 +1,6 @@
 //! Trees of calls: what `tree`, `flame` and `html` draw.
 
-use calls::{Direction, EventCalls, Shape, SubjectId, Subjects, Timed, Tree, TreeNode};
+use calls::{Direction, EventCalls, Roots, Shape, SubjectId, Subjects, Timed, Tree, TreeNode};
 use query::error::AnalysisError;
 use report::TreeRow;
 use stats::Confidence;
@@ -12,9 +12,18 @@ use crate::options::OfCalls;
 pub(super) struct TreeOf<'a> {
     pub(super) direction: Direction,
     pub(super) part: &'a OfCalls,
-    pub(super) by_thread: bool,
+    pub(super) roots: Roots<'a>,
     pub(super) min: f64,
     pub(super) confidence: Confidence,
+}
+
+/// The roots that options ask for.
+pub(super) fn roots(by_thread: bool, by_attribute: Option<&str>) -> Roots<'_> {
+    match by_attribute {
+        Some(key) => Roots::Attribute(key),
+        None if by_thread => Roots::Threads,
+        None => Roots::Procedures,
+    }
 }
 
 impl Loaded {
@@ -32,7 +41,7 @@ impl Loaded {
             [] => None,
             words => Some(self.procedure(words, event)?),
         };
-        let timed = self.calls.timed(event, of.by_thread);
+        let timed = self.calls.timed(event, of.roots);
         let timed = from.map_or_else(|| timed.clone(), |from| timed.through(from));
         let calls = &self.calls;
         let is_kernel = |subject| Some(subject) != from && calls.is_kernel(subject);

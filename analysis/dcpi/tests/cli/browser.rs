@@ -1,5 +1,5 @@
-//! Flame graphs and the page for browsers, in Debian's Chromium: drawn, zoomed and searched by
-//! keys. `cargo xtask consumers` installs it and runs this.
+//! Flame graphs in Debian's Chromium: drawn, zoomed and searched by keys. `cargo xtask consumers`
+//! installs it and runs this; `face/test/page.mjs` looks at the page.
 
 use std::path::Path;
 use std::process::Command;
@@ -59,26 +59,4 @@ fn drawings_zoom_and_search_by_keys() {
         assert!(text_of(&document, "details").starts_with("parse (server): 11.3 s, 81.30 %"));
         assert!(picture.len() > 2 * blank.len(), "{} of {}", picture.len(), blank.len());
     }
-}
-
-#[test]
-#[ignore = "needs Chromium, which cargo xtask consumers installs"]
-fn the_page_opens_with_calls_and_is_used_by_keys() {
-    let (db, directory) = (db(), tempfile::tempdir().unwrap());
-    let page = shown(&db, "html -o -");
-    let (_, rest) = page.split_once("<script nonce=\"").unwrap();
-    let (nonce, _) = rest.split_once('"').unwrap();
-    let keys = "\
-        const press = (key) => document.querySelector('canvas').dispatchEvent(\
-          new KeyboardEvent('keydown', { key, bubbles: true }));\
-        location.hash = '#v=flame';\
-        setTimeout(() => press('ArrowDown'), 300);\
-        setTimeout(() => press('ArrowDown'), 500);";
-    let page =
-        page.replace("</body>", &format!("<script nonce=\"{nonce}\">{keys}</script></body>"));
-    let (document, _) = seen(directory.path(), "page.html", &page);
-    assert!(document.contains("<h2 id=\"view-title\">Flame graph</h2>"), "{document}");
-    let (_, told) = document.split_once("class=\"told\"").unwrap();
-    let told = told.split_once("</p>").unwrap().0;
-    assert!(told.contains(" s, ") && told.contains("serve("), "{told}");
 }

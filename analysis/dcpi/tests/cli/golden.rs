@@ -4,16 +4,21 @@
 use std::path::PathBuf;
 
 use crate::database::{Db, Epoch, START, clock, kernel, runs, two_events, typical, variable};
-use crate::runs::{json, shown};
+use crate::runs::{dcpi, json, shown};
 
 #[track_caller]
 pub fn check(name: &str, db: &Db, words: &str) {
     let beside = db.root().parent().unwrap().to_str().unwrap().to_owned();
     let report = shown(db, words).replace(&db.root_text(), "DB").replace(&beside, "DIR");
-    let report = without_sizes(&report, db);
+    same(name, &without_sizes(&report, db), words);
+}
+
+/// Compares a text with a golden file.
+#[track_caller]
+fn same(name: &str, report: &str, words: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, &report).unwrap();
+        std::fs::write(&path, report).unwrap();
         return;
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
@@ -187,4 +192,38 @@ fn help() {
     check("help-images.txt", &db, "images --help");
     check("help-prof.txt", &db, "prof --help");
     check("help.txt", &db, "--help");
+}
+
+/// Reports as people see them, without `-v`, in three widths. Nothing is wider than the terminal.
+#[test]
+fn screens() {
+    let (program, calls) = (crate::why::copies(), crate::stacks::db());
+    for columns in [80, 120, 200] {
+        for (db, name, words) in [
+            (&program, "prof", "prof -n 3"),
+            (&program, "list", "list copy copy"),
+            (&program, "list-why", "list copy copy --why"),
+            (&program, "calc", "calc copy copy"),
+            (&program, "calc-hot", "calc copy copy --hot"),
+            (&program, "why", "why"),
+            (&calls, "tree", "tree"),
+        ] {
+            let text = screen(db, words, columns);
+            let wide = text.lines().find(|line| line.chars().count() > columns);
+            assert_eq!(wide, None, "dcpi {words} in {columns} columns");
+            let head = text.lines().take_while(|line| !line.is_empty()).count();
+            assert!(head <= 2, "dcpi {words}: {text}");
+            same(&format!("screens/{name}-{columns}.txt"), &text, words);
+        }
+        let text = screen(&program, "prof -n 3", columns);
+        assert!(text.lines().count() <= 3 + 5, "{text}");
+    }
+}
+
+fn screen(db: &Db, words: &str, columns: usize) -> String {
+    let mut command = dcpi();
+    command.env_remove("DCPI_VERBOSE").env("COLUMNS", columns.to_string());
+    let output = command.args(words.split(' ')).arg("--db").arg(db.root()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{words}");
+    String::from_utf8(output.stdout).unwrap()
 }

@@ -62,7 +62,8 @@ fn sampled(path: &Path, directory: tempfile::TempDir) -> Program {
     let record = named(id, ImageKind::File, "app", path.to_str().unwrap());
     let code = |offset: u64| Frame::Code(id, ImageOffset(offset));
     let (mut stacks, mut counts) = (Stacks::new(), Vec::new());
-    let thread = Thread { command: "app".into(), pid: 7, name: "app".into(), tid: 7 };
+    let thread =
+        Thread { command: "app".into(), pid: 7, name: "app".into(), tid: 7, ..Thread::default() };
     for procedure in ["work", "rest", "half"].map(find) {
         for at in (procedure.start.0..procedure.end.0).step_by(2) {
             counts.push((at, 10));

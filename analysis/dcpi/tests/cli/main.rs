@@ -5,6 +5,7 @@
 //! - builds: recordings of two builds, and the verdict on them
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
+//! - doctor: what a host and a database lack
 //! - everything: every procedure that is installed is explained
 //! - excerpts: what a recording keeps of code is enough for reports on its samples
 //! - export: files for other tools
@@ -39,6 +40,8 @@ mod builds;
 mod count;
 #[cfg(test)]
 mod database;
+#[cfg(test)]
+mod doctor;
 #[cfg(test)]
 mod epochs;
 #[cfg(test)]
@@ -78,6 +81,8 @@ mod python;
 mod replayed;
 #[cfg(test)]
 mod runs;
+#[cfg(test)]
+mod serve;
 #[cfg(test)]
 mod sets;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use boon::{Compiler, SchemaIndex, Schemas};
 use image::{ImageId, ImageKind};
 use report::Schema;
 use serde_json::{Value, json};
-use wire::{Counts, EventCounts, ImageCounts, Reply};
+use wire::{Counts, EventCounts, ImageCounts, Reply, StackCounts};
 
 use crate::database::{
     Db, Epoch, START, clock, cycles, kernel, named, runs, two_events, typical, variable,
@@ -25,9 +25,10 @@ use crate::why::{copies, copies_counted, copies_on_arm};
 const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.service"];
 
 /// Reports of call stacks.
-const CALLS: [&str; 8] = [
+const CALLS: [&str; 9] = [
     "prof --inclusive",
     "prof --by command",
+    "prof --by-attribute route",
     "prof --by thread --event cpu-clock",
     "callers copy",
     "callees parse",
@@ -148,7 +149,13 @@ fn answer_top(listener: &UnixListener) {
         let (mut client, _) = listener.accept().unwrap();
         BufReader::new(client.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
         let unresolved = [("x".to_owned(), 1)].into();
-        let event = EventCounts { name: "cycles".into(), unresolved, ..EventCounts::default() };
+        let event = EventCounts {
+            name: "cpu-clock".into(),
+            unit: "ns".into(),
+            period: 1_000_000,
+            unresolved,
+            ..EventCounts::default()
+        };
         let image = ImageCounts {
             id: "i".into(),
             kind: "kernel".into(),
@@ -157,25 +164,42 @@ fn answer_top(listener: &UnixListener) {
             places: vec![vec![(16, 3)]],
             symbols: vec![(0, 32, "f".into())],
         };
-        let counts = Counts { since_ms: 2000, events: vec![event], images: vec![image], beyond: 0 };
+        let stacks = StackCounts {
+            images: vec!["i".into()],
+            frames: vec![(0, 0, 20), (1, 0, 16)],
+            processes: vec![("app".into(), 7)],
+            times: vec![(1, 0, 3, 3_000_000)],
+            loops: Vec::new(),
+        };
+        let (events, images, stacks) = (vec![event], vec![image], vec![stacks]);
+        let counts = Counts { since_ms: 2000, events, images, stacks, beyond: 0 };
         let reply = Reply { counts: Some(Box::new(counts)), ..Reply::default() };
         client.write_all(&reply.encode().unwrap()).unwrap();
     }
 }
 
-fn top(db: &Db, format: &str) -> Vec<u8> {
-    let path = db.root().with_file_name(format!("socket-{format}"));
+fn top(db: &Db, format: &str, more: &[&str]) -> Vec<u8> {
+    let path = db.root().with_file_name(format!("socket-{format}{}", more.len()));
     let listener = UnixListener::bind(&path).unwrap();
     // Nobody waits for it: should the command not ask twice, the test fails and does not hang.
     std::thread::spawn(move || answer_top(&listener));
     let mut command = dcpi();
     command.args(["top", "--once", "-d", "500ms", "--format", format, "--control"]).arg(&path);
-    let output = command.output().unwrap();
+    let output = command.args(more).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     output.stdout
 }
 
 /// What is told of a recording that was left.
+/// What `dcpi doctor` says where no dcpid runs.
+fn doctor(db: &Db, format: &str) -> Vec<u8> {
+    let mut command = dcpi();
+    command.args(["doctor", "--control", "/nowhere", "--format", format, "--db"]).arg(db.root());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
 fn clean(db: &Db, format: &str) -> Vec<u8> {
     let place = db.root().with_file_name("left");
     std::fs::create_dir_all(place.join("dcpi-record-17-000123")).unwrap();
@@ -414,8 +438,10 @@ fn all_that_is_printed_is_as_the_schemas_say() {
     run(&one(two_events()), &["timeline --event imiss"]);
     run(&one(typical()), &["prof", "prof -i", "epochs", "images", "cat", "topcounts"]);
     run(&one(two_events()), &["prof -n 1", "topcounts --sort imiss/cycles", "images"]);
-    run(&one(runs()), &["epochs", "prof --by label", "prof --by unit", "prof --by pid"]);
-    run(&one(runs()), &["prof --label before", "prof --pid 4711"]);
+    run(&one(runs()), &["epochs", "prof --label before", "prof --pid 4711"]);
+    for by in ["label", "unit", "pid", "container", "pod", "namespace"] {
+        run(&one(runs()), &[&format!("prof --by {by}")]);
+    }
     run(
         &one(runs()),
         &["prof --unit web.service", &format!("diff {}", SETS[2]), "stats unit:web.service latest"],
@@ -462,7 +488,10 @@ fn all_that_is_printed_is_as_the_schemas_say() {
     run(&copies_counted(), &["lost", "lost --by block"]);
     printed.measurements(&copies);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"));
-    printed.take("top", &top(&copies, "json"), &top(&copies, "csv"));
+    printed.take("doctor", &doctor(&copies, "json"), &doctor(&copies, "csv"));
+    for more in [&[][..], &["--by", "process"]] {
+        printed.take("top", &top(&copies, "json", more), &top(&copies, "csv", more));
+    }
 
     let all =
         |(name, (schema, _)): (&&'static str, &(Schema, SchemaIndex))| (*name, schema.titles());

@@ -58,8 +58,13 @@ fn epoch_of(
     let symbol = Symbol { start: 0x1000, end: 0x1010, name: "secretOfAlice".to_owned() };
     delta.symbols.insert(jit.id, vec![symbol]);
     let mut stacks = Stacks::new();
-    let thread =
-        Thread { command: "node".to_owned(), pid: 77, name: "alices-thread".to_owned(), tid: 78 };
+    let thread = Thread {
+        command: "node".to_owned(),
+        pid: 77,
+        name: "alices-thread".to_owned(),
+        tid: 78,
+        ..Thread::default()
+    };
     let frame = Frame::Code(home.id, ImageOffset(0x1000));
     stacks.add_stack([frame], &thread, Value::of_one(samples * period));
     delta.stacks.insert(StacksKey { event: clock().name, scope: Scope::default() }, stacks);
@@ -240,7 +245,7 @@ fn what_may_not_leave_a_host_does_not() {
         }
         for key in epoch.stacks_keys() {
             for (_, thread, _) in epoch.stacks(&key).unwrap().values() {
-                let Thread { command, pid, name, tid } = thread;
+                let Thread { command, pid, name, tid, attributes: _ } = thread;
                 words.extend([format!("thread {command} {pid} {name} {tid}")]);
             }
         }

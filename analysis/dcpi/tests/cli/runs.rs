@@ -4,16 +4,20 @@ use std::process::{Command, Output};
 
 use crate::database::Db;
 
-/// The program, in an environment that names no database and asks for all notes.
+/// The program, in an environment that names no database and asks for all notes, in 120 columns.
 pub fn dcpi() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dcpi"));
-    command.env_remove("DCPIDB").env_remove("COLUMNS").env("DCPI_VERBOSE", "1");
+    command.env_remove("DCPIDB").env("COLUMNS", "120").env("DCPI_VERBOSE", "1");
     command
 }
 
 /// Runs `dcpi` with these words and the database.
 pub fn on(db: &Db, words: &str) -> Output {
     let mut command = dcpi();
+    if words.ends_with("--help") {
+        // Help is as wide as the terminal, too.
+        command.env_remove("COLUMNS");
+    }
     command.args(words.split_whitespace()).arg("--db").arg(db.root());
     command.output().unwrap()
 }

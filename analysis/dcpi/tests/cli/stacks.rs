@@ -1,7 +1,7 @@
 //! Reports of call stacks: `prof --inclusive`, `callers`, `callees`, `tree`, `flame`, `html`.
 
 use image::{ImageKind, ImageOffset};
-use model::{Cut, Frame, Stacks, Thread, Value, Wait};
+use model::{Attributes, Cut, Frame, Stacks, Thread, Value, Wait};
 use profiledb::{ImageRecord, Scope, StacksKey};
 
 use crate::database::{Db, Epoch, START, clock, image, kernel};
@@ -16,7 +16,7 @@ fn code(image: &ImageRecord, offset: u64) -> Frame {
 }
 
 fn thread(command: &str, pid: u32, name: &str, tid: u32) -> Thread {
-    Thread { command: command.into(), pid, name: name.into(), tid }
+    Thread { command: command.into(), pid, name: name.into(), tid, ..Thread::default() }
 }
 
 fn add(stacks: &mut Stacks, frames: &[Frame], thread: &Thread, count: u64, weight: u64) {
@@ -96,6 +96,50 @@ fn prof_by_command_process_and_thread() {
     check("prof-by-pid-stacks.json", &db, "prof --by pid --format json");
     check("prof-by-thread.txt", &db, "prof --by thread --event off-cpu");
     check("prof-by-thread.csv", &db, "prof --by thread --event cpu-clock,off-cpu --format csv");
+}
+
+/// A server whose programmer set a route and, at times, a customer.
+fn requests() -> Db {
+    let app = image(ImageKind::Vdso, "server", "[server]");
+    let [main, parse] = [0, 0x90].map(|at| code(&app, at));
+    let of = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Thread { attributes: Attributes::of(pairs), ..thread("server", 812, "worker", 815) }
+    };
+    let mut on = Stacks::new();
+    let checkout = of(&[("route", "/checkout"), ("customer", "7")]);
+    add(&mut on, &[main, parse], &checkout, 300, STACK_NS);
+    add(&mut on, &[main], &of(&[("route", "/search")]), 100, STACK_NS);
+    add(&mut on, &[main, parse], &of(&[]), 50, STACK_NS);
+    let mut epoch = Epoch::new(START, vec![clock()])
+        .samples("cpu-clock", &app, &[(0x94, 35_000), (0x14, 10_000)])
+        .symbols(&app, &[(0, 0x40, "main"), (0x80, 0xc0, "parse")]);
+    let key = StacksKey { event: "cpu-clock".into(), scope: Scope::default() };
+    epoch.delta.stacks.insert(key, on);
+    let db = Db::new();
+    db.epoch("node-7", epoch);
+    db
+}
+
+#[test]
+fn stacks_by_attribute() {
+    let db = requests();
+    check("prof-by-attribute.txt", &db, "prof --by-attribute route");
+    check("prof-by-attribute.json", &db, "prof --by-attribute customer --format json");
+    check("prof-by-attribute.csv", &db, "prof --by-attribute route --format csv");
+    check("tree-by-attribute.txt", &db, "tree --by-attribute route");
+    check("tree-attribute.txt", &db, "tree --attribute route=/checkout --attribute customer=7");
+    for (words, said) in [
+        (
+            "tree --attribute route=/pay",
+            "no samples with attributes \"route=/pay\"; there are: customer=7, route=/checkout",
+        ),
+        ("tree --attribute route", "must be KEY=VALUE, such as route=/checkout"),
+        ("prof --by-attribute route --by thread", "cannot be used with"),
+    ] {
+        let error = refused(&db, words);
+        assert!(error.contains(said), "{words}: {error}");
+    }
 }
 
 /// What is chosen by thread is told by the thread's own stacks: its shares are of these.

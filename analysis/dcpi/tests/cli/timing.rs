@@ -32,6 +32,18 @@ fn a_longer_sleep_is_slower_by_the_wall_clock() {
     assert_eq!((&told["a"]["command"], &told["layouts"]), (&"sleep 0.02".into(), &3.into()));
 }
 
+#[test]
+fn a_build_fails_on_what_is_slower_and_on_nothing_else() {
+    let code = |words: &[&str]| {
+        let words = [&["time", "--layouts", "3", "-r", "3", "--fail-on", "slower"], words].concat();
+        dcpi().args(words).output().unwrap().status.code()
+    };
+    assert_eq!(code(&["sleep 0.02", "sleep 0.06"]), Some(1));
+    assert_eq!(code(&["sleep 0.06", "sleep 0.02"]), Some(0));
+    assert!(refused(&["--fail-on", "slower", "true"]).contains("needs two commands"));
+    refused(&["--fail-on", "faster", "true", "true"]);
+}
+
 /// Each pair has one run of each command, in both orders, with one size of the environment.
 #[test]
 fn runs_take_turns_in_random_order() {

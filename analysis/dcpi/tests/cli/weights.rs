@@ -18,6 +18,30 @@ fn every(period: u64) -> EventMeta {
     EventMeta { period, ..cycles() }
 }
 
+/// `whatcg` told of 1,366 of 1,223 samples: those of procedures were weighed, all others were not.
+#[test]
+fn findings_are_shares_of_time_where_the_period_changed() {
+    let other = || named(ImageId::from_name("other", ""), ImageKind::Vdso, "other", "/other");
+    let both = |epoch: Epoch, samples: [u64; 2]| {
+        let epoch = epoch.symbols(&kernel(), &[(0x1000, 0x2000, "clear_page_erms")]);
+        let epoch = epoch.samples("cycles", &kernel(), &[(0x1000, samples[0])]);
+        epoch.samples("cycles", &other(), &[(0, samples[1])])
+    };
+    let first = both(Epoch::new(START, vec![every(1000)]), [3000, 1000]);
+    let db = one(both(first.at_period("cycles", 4000), [500, 500]));
+    let report = json(&db, "why");
+    let found = &report["findings"][0];
+    assert_eq!(found["mechanism"], "page_fault", "{report}");
+    let share = |key: &str| found["share"][key].as_f64().unwrap();
+    // (3000 * 1000 + 500 * 4000) of 8,000,000, and not 3500 of 5000 samples.
+    assert!((share("value") - 0.625).abs() < 1e-6, "{found}");
+    // As sure as Kish's effective 3200 samples.
+    assert!((0.60..0.612).contains(&share("low")), "{found}");
+    assert!((0.638..0.65).contains(&share("high")), "{found}");
+    let table = json(&db, "whatcg");
+    assert_eq!(table["samples"], 5000, "{table}");
+}
+
 /// `prof --epoch all` said 10.85 % (10.73 to 10.96) where weighting by period gives 7.1 %: samples
 /// of all rates were added up as if they stood for as much.
 #[test]

@@ -309,7 +309,7 @@ mod tests {
     fn row(name: &str, parent: Option<usize>, depth: usize, time: f64, reach: f64) -> TreeRow {
         let share = time / 100.0;
         TreeRow {
-            procedure: Callee { name: name.into(), address: None, image: None, inlined: false },
+            procedure: Callee::nobody(name),
             depth,
             parent,
             time,

@@ -102,6 +102,52 @@ fn lines_and_inlined_calls_however_the_debug_information_is_packed() {
 }
 
 #[test]
+fn units_in_files_of_their_own_and_in_a_package() {
+    for flags in [&["-gsplit-dwarf", "-gdwarf-5"][..], &["-gsplit-dwarf", "-gdwarf-4"]] {
+        let workshop = Workshop::new();
+        let program = build(&workshop, flags);
+        let (start, size) = work(&workshop, "program");
+        let known = |name: &str| frames(&workshop.path(name), start, size, &[]).0;
+        assert_known(&known("program"));
+
+        // A file of another build has another number, and one that is cut has less to tell.
+        let unit = std::fs::read_dir(program.parent().unwrap()).unwrap();
+        let paths = unit.map(|entry| entry.unwrap().path());
+        let unit = paths.into_iter().find(|path| path.extension() == Some("dwo".as_ref())).unwrap();
+        let bytes = read(&unit);
+        let names = |frames: &[Vec<Frame>]| {
+            frames.iter().flatten().filter(|frame| frame.function.is_some()).count()
+        };
+        let other = Workshop::new();
+        build(&other, &[flags, &["-DOTHER=1", "-O2"]].concat());
+        let others = std::fs::read_dir(other.path("")).unwrap().map(|entry| entry.unwrap().path());
+        let others = others.into_iter().find(|path| path.extension() == Some("dwo".as_ref()));
+        std::fs::copy(others.unwrap(), &unit).unwrap();
+        assert_eq!(names(&known("program")), 0);
+        for len in (0..bytes.len()).step_by(bytes.len() / 16 + 1) {
+            std::fs::write(&unit, &bytes[..len]).unwrap();
+            known("program");
+        }
+
+        // GNU's dwp knows no DWARF 5.
+        std::fs::write(&unit, &bytes).unwrap();
+        if flags.contains(&"-gdwarf-4") {
+            workshop.tool("dwp", &["-e", "program", "-o", "program.dwp"]);
+            std::fs::remove_file(&unit).unwrap();
+            assert_known(&known("program"));
+        }
+        // Beside the program, where it was moved with its units.
+        std::fs::write(&unit, &bytes).unwrap();
+        let moved = workshop.path("moved");
+        std::fs::create_dir(&moved).unwrap();
+        for from in [&program, &unit] {
+            std::fs::rename(from, moved.join(from.file_name().unwrap())).unwrap();
+        }
+        assert_known(&known("moved/program"));
+    }
+}
+
+#[test]
 fn zstandard_too_and_never_more_than_it_says() {
     let workshop = Workshop::new();
     let program = build(&workshop, &[]);

@@ -166,12 +166,47 @@ fn tables_cut_and_changed() {
     }
 }
 
+/// The registers in the goroutine's frame to which the outermost frame returns, as the sampler
+/// finds them (`ebpf/src/goroutine.h`).
+#[cfg(target_arch = "x86_64")]
+fn in_goroutine(
+    space: &crate::process::Mapped,
+    thread: u64,
+    top: u64,
+    goroutine: unwind::Goroutine,
+) -> Registers {
+    use unwind::Way;
+
+    let word = |at: u64| u64::from_le_bytes(space.memory(at, 8).try_into().unwrap());
+    let below = |at: u64, distance: u16| word(at + u64::from(distance));
+    let (g, sp) = match goroutine.way {
+        Way::Thread { g_at, m_at, current_at, stack_pointer_at } => {
+            let own = word(thread.wrapping_add_signed(g_at.into()));
+            let m = below(own, m_at);
+            assert_eq!(word(m), own, "the thread is on its own stack");
+            let current = below(m, current_at);
+            (current, below(current, stack_pointer_at))
+        }
+        Way::Frame { goroutine_at, depth_at, end_at } => {
+            let g = below(top, goroutine_at);
+            (g, below(g, end_at) - below(top, depth_at))
+        }
+    };
+    assert!((word(g)..word(g + 8)).contains(&sp), "it is within the goroutine's stack");
+    let at = sp + u64::from(goroutine.frame_bytes);
+    let mut registers = Registers::new(Machine::X86_64, word(at));
+    registers.set(7, Some(at + 8));
+    registers
+}
+
 /// A program with cgo whose table has no section of its own: C, called by Go, calls Go back, and
-/// all stacks are whole, the goroutine's and C's.
+/// all stacks are whole, the goroutine's and C's. From C, and from work of the runtime on the
+/// thread's stack, the way that was learnt leads to the goroutine.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn stacks_of_go_and_c_are_whole() {
     use crate::process::{Mapped, known, registers};
+    use crate::shadow::learnt_goroutine;
     use nix::sys::ptrace::{self, Options};
     use nix::sys::wait::{WaitPidFlag, waitpid};
     use nix::unistd::Pid;
@@ -181,13 +216,15 @@ fn stacks_of_go_and_c_are_whole() {
     let options = ["-buildmode=pie", "-ldflags", "-s -w"];
     let path = built(&directory, "callbacks.go", &options, &[("CGO_ENABLED", "1")]);
     let mut command = Command::new(&path);
-    let mut child = command.env("GOMAXPROCS", "1").spawn().unwrap();
+    // Signals by which Go takes a thread away from a goroutine would stop the thread, too.
+    command.env("GOMAXPROCS", "1").env("GODEBUG", "asyncpreemptoff=1");
+    let mut child = command.spawn().unwrap();
     let thread = Pid::from_raw(child.id().cast_signed());
     ptrace::seize(thread, Options::PTRACE_O_EXITKILL).unwrap();
     let mut unwinder = Unwinder::new();
     let mut space = Mapped::new(thread);
     let mut frames = Vec::new();
-    let (mut whole, mut deepest) = (0, 0);
+    let (mut whole, mut deepest, mut in_c, mut in_runtime) = (0, 0, 0, 0);
     for _ in 0..STOPS {
         std::thread::sleep(std::time::Duration::from_millis(1));
         ptrace::interrupt(thread).unwrap();
@@ -196,7 +233,23 @@ fn stacks_of_go_and_c_are_whole() {
         let user = registers(thread).unwrap();
         let bytes = space.memory(user.rsp - 128, 256 << 10);
         let windows = [Window { address: user.rsp - 128, bytes: &bytes }];
-        let end = unwinder.walk(&known(&user), &windows, &space, &mut frames);
+        let mut end = unwinder.walk(&known(&user), &windows, &space, &mut frames);
+        if let Some(goroutine) = learnt_goroutine(&unwinder, &frames) {
+            assert_eq!(end, End::Window);
+            let top = frames.last().unwrap().stack_pointer.unwrap();
+            let registers = in_goroutine(&space, user.fs_base, top, goroutine);
+            let at = registers.stack_pointer().unwrap();
+            let bytes = space.memory(at, 16 << 10);
+            let windows = [Window { address: at, bytes: &bytes }];
+            let mut callers = Vec::new();
+            end = unwinder.resume(&registers, &windows, &space, &mut callers);
+            assert!(!callers.is_empty());
+            frames.extend(callers);
+            match goroutine.way {
+                unwind::Way::Frame { .. } => in_c += 1,
+                unwind::Way::Thread { .. } => in_runtime += 1,
+            }
+        }
         whole += usize::from(end == End::Whole);
         deepest = deepest.max(frames.len());
         ptrace::cont(thread, None).unwrap();
@@ -206,4 +259,5 @@ fn stacks_of_go_and_c_are_whole() {
     assert!(whole * 100 >= STOPS * 97, "{whole} of {STOPS}");
     // qsort's recursion.
     assert!(deepest > 6, "{deepest}");
+    assert!(in_c > 40 && in_runtime > 0, "{in_c} and {in_runtime} of {STOPS}");
 }

@@ -10,7 +10,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use unwind::{End, Frame, Proof, Unwinder, Window};
+use unwind::{End, Frame, FrameRule, Goroutine, Proof, Unwinder, Window};
 
 use crate::process::{Mapped, known, registers};
 
@@ -296,7 +296,10 @@ impl Stepped {
             Window { address: other_begin, bytes: &other_bytes },
         ];
         let windows = if other.is_some() { &windows[..] } else { &windows[..1] };
-        self.unwinder.walk(&known(&self.now), windows, &self.space, &mut self.frames)
+        let end = self.unwinder.walk(&known(&self.now), windows, &self.space, &mut self.frames);
+        // All that is on this stack.
+        let leads_to_goroutine = learnt_goroutine(&self.unwinder, &self.frames).is_some();
+        if leads_to_goroutine { End::Whole } else { end }
     }
 
     fn wrong(&self, end: End, what: &str) -> String {
@@ -310,6 +313,17 @@ impl Stepped {
             found.join("\n  "),
             truth.join("\n  ")
         )
+    }
+}
+
+/// Where the goroutine is whose stack the walk's outermost frame has changed from.
+pub fn learnt_goroutine(unwinder: &Unwinder, frames: &[Frame]) -> Option<Goroutine> {
+    let learnt = unwinder.learnt().last()?;
+    match learnt.rule {
+        FrameRule::Goroutine(goroutine) if learnt.address == frames.last()?.lookup => {
+            Some(goroutine)
+        }
+        _ => None,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Functions of Ruby and PHP in call stacks: of interpreters whose frames lie in the heap, as
-//! CPython's do ([`python`](super::python)).
+//! Functions of Ruby, PHP, Lua and Perl in call stacks: of interpreters whose frames lie in the
+//! heap, as CPython's do ([`python`](super::python)).
 //!
 //! The sampler copies the list of frames at the sample (`ebpf/src/python.h`): of each its code, its
 //! instruction and its flags. Here is the rest, for each interpreter a module of its own:
@@ -7,6 +7,10 @@
 //! - `ruby`: which file of a process is a CRuby, of which version, and where its threads have their
 //!   frames; `iseqs`: names and lines of its functions.
 //! - `php`: likewise of the Zend Engine.
+//! - `lua`: likewise of Lua, whose lists only frames on the stack lead to
+//!   (`ebpf/src/list_frames.h`); `lua_functions`: names and lines of its functions.
+//! - `perl`: likewise of Perl, whose calls lie among other contexts (`ebpf/src/contexts.h`);
+//!   `perl_functions`: names and lines of its functions.
 //!
 //! The interpreter's loop is one native frame for all that it runs until it returns. It is replaced
 //! by these frames ([`merge`](super::python::merge)).
@@ -25,9 +29,19 @@
 //!
 //! Functions of processes that have ended before the look-up. Code that YJIT or PHP's JIT has made:
 //! it does not run in the loop, so its frames do not fit. Ruby before 3.0,
-//! PHP with threads (ZTS), Perl.
+//! PHP with threads (ZTS), Lua 5.0, 5.2 and 5.5, Lua within programs of other names, Perl
+//! before 5.28 and of odd versions.
 
 pub mod iseqs;
+pub mod lua;
+pub mod lua_functions;
+pub mod lua_names;
+#[cfg(test)]
+mod lua_tests;
+pub mod perl;
+pub mod perl_functions;
+#[cfg(test)]
+mod perl_tests;
 pub mod php;
 pub mod ruby;
 #[cfg(test)]
@@ -37,7 +51,7 @@ use crate::python::layouts::Group;
 use crate::python::merge::{Native, merge};
 use crate::python::{LiveMemory, Memory};
 use crate::questions::{
-    FileAt, RuntimeFound, RuntimeFunction, RuntimeRun, Unwind, Unwound, UnwoundStack,
+    FileAt, RuntimeFound, RuntimeFunction, RuntimeRun, SampledStack, Unwind, Unwound, UnwoundStack,
 };
 use abi::PythonFrame;
 use std::collections::HashMap;
@@ -59,13 +73,18 @@ pub const NAME_MAX: u64 = 512;
 pub fn may_be_listed(path: &[u8]) -> bool {
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    ruby::may_be_ruby(name) || php::may_be_php(name)
+    ruby::may_be_ruby(name)
+        || php::may_be_php(name)
+        || lua::may_be_lua(name)
+        || perl::may_be_perl(name)
 }
 
 /// An interpreter in a file.
 enum Program {
     Ruby(ruby::Program),
     Php(php::Program),
+    Lua(lua::Program),
+    Perl(perl::Program),
 }
 
 impl Program {
@@ -76,6 +95,12 @@ impl Program {
         if ruby::may_be_ruby(name) {
             return Some(ruby::Program::of_file(file)?.map(Self::Ruby));
         }
+        if lua::may_be_lua(name) {
+            return Some(lua::Program::of_file(file)?.map(Self::Lua));
+        }
+        if perl::may_be_perl(name) {
+            return Some(perl::Program::of_file(file)?.map(Self::Perl));
+        }
         Some(php::Program::of_file(file)?.map(Self::Php))
     }
 
@@ -83,13 +108,19 @@ impl Program {
         match self {
             Self::Ruby(program) => program.bias(address, file_offset),
             Self::Php(program) => program.bias(address, file_offset),
+            Self::Lua(program) => program.bias(address, file_offset),
+            Self::Perl(program) => program.bias(address, file_offset),
         }
     }
 
-    fn look(&self, memory: &impl Memory, bias: u64) -> RuntimeFound {
+    fn look(&self, pid: u32, memory: &impl Memory, bias: u64) -> RuntimeFound {
         match self {
             Self::Ruby(program) => program.look(memory, bias),
             Self::Php(program) => program.look(bias),
+            Self::Lua(program) => program.look(bias),
+            Self::Perl(program) => {
+                program.look(memory, bias, || kernel::procfs::maps(pid).unwrap_or_default())
+            }
         }
     }
 }
@@ -99,6 +130,7 @@ impl Program {
 pub struct Lists {
     /// None: the file is no interpreter.
     files: HashMap<kernel::MappedFileId, Option<Result<Program, String>>>,
+    names: lua_names::Names,
 }
 
 /// A function and a line, as numbers of an answer.
@@ -110,6 +142,8 @@ struct Functions {
     numbers: HashMap<u64, Option<u32>>,
     places: HashMap<(u64, u64), Place>,
     all: Vec<RuntimeFunction>,
+    /// Of functions that have no name of their own.
+    names: HashMap<u64, String>,
 }
 
 impl Functions {
@@ -136,6 +170,11 @@ impl Functions {
                 let function = match program {
                     Program::Ruby(program) => program.function(memory, frame.code),
                     Program::Php(program) => program.function(memory, frame.code),
+                    Program::Lua(program) => {
+                        let name = self.names.get(&frame.code).map(String::as_str);
+                        program.functions().function(memory, frame.code, name)
+                    }
+                    Program::Perl(program) => program.functions().function(memory, frame),
                 };
                 let number = function.and_then(|function| {
                     let number = u32::try_from(self.all.len()).ok()?;
@@ -149,6 +188,10 @@ impl Functions {
         let line = match program {
             Program::Ruby(program) => program.line(memory, frame),
             Program::Php(program) => program.line(memory, frame),
+            Program::Lua(program) => {
+                program.functions().line(memory, frame.code, frame.instruction)
+            }
+            Program::Perl(program) => program.functions().line(memory, frame),
         };
         let first = self.all.get(number as usize)?.first_line;
         Some((number, line.unwrap_or(first)))
@@ -164,38 +207,43 @@ impl Lists {
         unwound: &mut Unwound,
         open: impl Fn(&FileAt) -> Option<File>,
     ) {
-        let (program, bias) = match self.program(asked, open) {
-            Some((Ok(program), bias)) => (program, bias),
-            Some((Err(why), _)) => {
+        let (id, bias) = match self.program(asked, open) {
+            Some(found) => found,
+            None => return,
+        };
+        let program = match self.files.get(&id) {
+            Some(Some(Ok(program))) => program,
+            Some(Some(Err(why))) => {
                 unwound.runtime = RuntimeFound::Refused(why.clone());
                 return;
             }
-            None => return,
+            _ => return,
         };
         let memory = LiveMemory::of(asked.pid);
         if asked.looks_for_runtime {
-            unwound.runtime = program.look(&memory, bias);
+            unwound.runtime = program.look(asked.pid, &memory, bias);
         }
-        let mut functions = Functions::default();
-        for (stack, walked) in asked.stacks.iter().zip(&mut unwound.stacks) {
-            if stack.python.is_empty() {
+        let mut names = self.names.of_process(asked.space);
+        let mut all = Vec::new();
+        for (at, stack) in asked.stacks.iter().enumerate() {
+            let Some(walked) = unwound.stacks.get_mut(at) else { break };
+            if stack.python.is_empty() && stack.noted.is_empty() {
                 continue;
             }
-            let frame =
-                |&[code, instruction, flags]: &[u64; 3]| PythonFrame { code, instruction, flags };
-            let frames: Vec<PythonFrame> = stack.python.iter().map(frame).collect();
             let runs = match program {
-                Program::Ruby(ruby) => runs_of_ruby(ruby, (&memory, bias), &frames, walked),
-                Program::Php(php) => {
-                    // `ZEND_VM_IP_GLOBAL_REG` is r15, the last of 16 (Zend/zend_execute.c).
-                    let opline = stack.registers.get(15).filter(|_| stack.registers.len() > 16);
-                    runs_of_php(php, (&memory, bias), &frames, walked, opline.copied())
-                }
+                Program::Lua(lua) => lua.calls((&memory, bias), stack, walked).map(|calls| {
+                    names.note(&lua.functions(), &memory, &calls.states);
+                    calls.runs
+                }),
+                _ => runs_of_list(program, (&memory, bias), stack, walked),
             };
-            let Some(runs) = runs else {
-                walked.python_differs = true;
-                continue;
-            };
+            walked.python_differs |= runs.is_none();
+            all.push((at, runs.unwrap_or_default()));
+        }
+        // A function has the same name in all stacks, so they are read after the last one.
+        let mut functions = Functions { names: names.into_known(), ..Functions::default() };
+        for (at, runs) in all {
+            let Some(walked) = unwound.stacks.get_mut(at) else { break };
             for (depth, frames, is_part) in runs {
                 let frames =
                     frames.iter().map(|frame| functions.place(frame, program, &memory)).collect();
@@ -205,17 +253,17 @@ impl Lists {
         unwound.functions = functions.all;
     }
 
-    /// The interpreter of a process, and the difference between its addresses and the file's.
+    /// The file of a process's interpreter, and the difference between its addresses and the
+    /// file's.
     fn program(
         &mut self,
         asked: &Unwind,
         open: impl Fn(&FileAt) -> Option<File>,
-    ) -> Option<(&Result<Program, String>, u64)> {
+    ) -> Option<(kernel::MappedFileId, u64)> {
         if self.files.len() > FILES_MAX {
             self.files.clear();
         }
         let mapped = asked.map.iter().filter_map(|mapped| Some((mapped, mapped.code.file()?)));
-        let mut found = None;
         for (mapped, file) in mapped.filter(|(_, file)| may_be_listed(&file.path.0)) {
             if !self.files.contains_key(&file.id) {
                 // Through another process it may be opened later.
@@ -229,12 +277,10 @@ impl Lists {
                 _ => None,
             };
             if let Some(bias) = bias {
-                found = Some((file.id.clone(), bias));
-                break;
+                return Some((file.id.clone(), bias));
             }
         }
-        let (id, bias) = found?;
-        Some((self.files.get(&id)?.as_ref()?, bias))
+        None
     }
 }
 
@@ -258,6 +304,26 @@ fn runs_of(groups: Vec<Group<'_>>, loops: Vec<u32>, walked: &UnwoundStack) -> Op
 
 fn loops_of(walked: &UnwoundStack, is_loop: impl Fn(u64) -> bool) -> Vec<u32> {
     (0..).zip(&walked.addresses).filter(|(_, at)| is_loop(**at)).map(|(depth, _)| depth).collect()
+}
+
+fn runs_of_list(
+    program: &Program,
+    (memory, bias): (&impl Memory, u64),
+    stack: &SampledStack,
+    walked: &UnwoundStack,
+) -> Option<Vec<Run>> {
+    let frame = |&[code, instruction, flags]: &[u64; 3]| PythonFrame { code, instruction, flags };
+    let frames: Vec<PythonFrame> = stack.python.iter().map(frame).collect();
+    match program {
+        Program::Ruby(ruby) => runs_of_ruby(ruby, (memory, bias), &frames, walked),
+        Program::Php(php) => {
+            // `ZEND_VM_IP_GLOBAL_REG` is r15, the last of 16 (Zend/zend_execute.c).
+            let opline = stack.registers.get(15).filter(|_| stack.registers.len() > 16);
+            runs_of_php(php, (memory, bias), &frames, walked, opline.copied())
+        }
+        Program::Perl(perl) => perl.runs(bias, &frames, walked),
+        Program::Lua(_) => Some(Vec::new()),
+    }
 }
 
 fn runs_of_ruby(

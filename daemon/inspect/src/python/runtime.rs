@@ -57,7 +57,7 @@ pub fn word_of_threads(layout: &Layout, memory: &impl Memory, runtime: u64) -> O
 
 /// Offsets in a thread of words with this value and, before each, a number of uses, which is odd
 /// (struct pthread_key_data of glibc, nptl/descr.h).
-fn words_with(memory: &impl Memory, thread: u64, value: u64) -> BTreeSet<usize> {
+pub fn words_with(memory: &impl Memory, thread: u64, value: u64) -> BTreeSet<usize> {
     let mut bytes = [0; THREAD_BYTES];
     let read = if thread == 0 { 0 } else { memory.read(thread, &mut bytes) };
     let words = bytes.get(..read).unwrap_or_default().as_chunks::<8>().0;

@@ -64,8 +64,8 @@ pub(super) fn walked(
 ) -> WalkedStack {
     let kernel = std::mem::take(&mut job.raw.kernel);
     job.raw.wipe();
-    let (record, space) = (job.raw.record, job.space.take());
-    WalkedStack { record, kernel, user, runs, functions, cut, space }
+    let (record, space, attributes) = (job.raw.record, job.space.take(), job.attributes);
+    WalkedStack { record, kernel, user, runs, functions, attributes, cut, space }
 }
 
 /// Whether the sampler has walked a stack otherwise than the inspector, if both have.
@@ -74,7 +74,8 @@ pub(super) fn differs(job: &PlacedStack, addresses: &[u64], end: u8) -> bool {
     if record.user != abi::USER_WALKED || job.raw.stack.is_empty() {
         return false;
     }
-    let is_cut = End::ALL.get(usize::from(end)) == Some(&End::Window);
+    // An inspector has no copy of what is beyond, and none of Erlang's stacks.
+    let is_cut = matches!(End::ALL.get(usize::from(end)), Some(End::Window | End::Generated));
     let same = match is_cut {
         true => job.raw.user.starts_with(addresses),
         false => job.raw.user == addresses && record.user_end == u32::from(end) + 1,

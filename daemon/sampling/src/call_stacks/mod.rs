@@ -12,6 +12,7 @@
 //! of an inspector, are wiped once they are walked, and are written nowhere.
 
 mod answers;
+pub mod attributes;
 mod charges;
 mod outcomes;
 mod placed;
@@ -19,31 +20,29 @@ mod registers;
 mod rules;
 pub mod runtimes;
 mod walked;
+mod walking;
 
 pub use outcomes::{Outcomes, Totals};
 pub use runtimes::NamedCode;
 pub use walked::WalkedStack;
+use walking::{Copies, walk};
 
 use crate::sample_source::Order;
 use crate::walk_cost::WalkCost;
 use abi::{Entry, RuntimeLayout, Space, StackKind, StackRecord};
 use address_spaces::mappings::{Mappings, Window};
 use address_spaces::users::Payer;
-use answers::{asks, cut_of, differs, walked, without_answer};
+use answers::without_answer;
+use attributes::AttributeLooks;
 use charges::Charges;
 use inspect::pool::Inspectors;
-use inspect::questions::{SampledStack, Unwind, Unwound, UnwoundStack};
-use kernel::clock;
 use kernel::{RawStack, StacksTaken};
-use model::Cut;
-use placed::{PlacedStack, mapped_code, own_program, placed, program_of};
+use model::{Attributes, Cut, KeptAttributes};
+use placed::{PlacedStack, own_program, placed, program_of};
 use registers::dwarf_registers;
 use rules::{LearntRules, Rules};
 use runtimes::{Looks, Marked};
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
@@ -74,8 +73,6 @@ const LOOK_WITHIN: (Duration, Duration) = (Duration::from_millis(20), Duration::
 const FILL_MAX: f64 = 0.4;
 /// Time that a drain waits for stacks that are being walked.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Bytes of the file shared with the inspector that stay in memory between two looks.
-const COPIES_BYTES_KEPT: u64 = 1 << 20;
 /// Most programs with separate outcomes.
 const PROGRAMS_MAX: usize = 256;
 /// Most mappings of a process that are sent with its stacks; code in further mappings has no
@@ -120,6 +117,8 @@ pub struct CallStacks {
     /// Waits of threads without a place for their times, which the caller takes.
     pub crowded: u64,
     inspectors: Inspectors,
+    /// The attributes of threads that are kept.
+    pub attributes: KeptAttributes,
     thread: Option<Thread>,
     /// Stacks of batches that found no room.
     unwalked: Vec<WalkedStack>,
@@ -153,6 +152,7 @@ impl CallStacks {
             ends: Vec::new(),
             crowded: 0,
             inspectors,
+            attributes: KeptAttributes::default(),
             thread: None,
             unwalked: Vec::new(),
             rules: Rules::default(),
@@ -231,8 +231,11 @@ impl CallStacks {
             if own.is_some() && stack.program_file() == own {
                 continue;
             }
-            let has_named_code = named_code.entry(space).or_insert_with(|| stack.maps_named_code());
-            stack.has_named_code = *has_named_code;
+            // Of a stack without a map it is not known.
+            if stack.space.is_some() {
+                let known = named_code.entry(space).or_insert_with(|| stack.maps_named_code());
+                stack.has_named_code = *known;
+            }
             // Waits have a part of the budget and a pace of their own.
             if stack.raw.record.kind == StackKind::Sample as u32 {
                 let every = self.charges.taken(payer);
@@ -257,7 +260,7 @@ impl CallStacks {
         }
         self.placed_since = None;
         if self.thread.is_none() {
-            self.thread = Thread::start(self.inspectors.clone())
+            self.thread = Thread::start(self.inspectors.clone(), self.attributes)
                 .inspect_err(|error| tracing::error!("no call stacks: {error}"))
                 .ok();
         }
@@ -294,8 +297,8 @@ impl CallStacks {
         let kernel = std::mem::take(&mut raw.kernel);
         raw.wipe();
         let (record, user) = (raw.record, pc.into_iter().collect());
-        let (runs, functions) = (Vec::new(), Arc::default());
-        Some(WalkedStack { record, kernel, user, runs, functions, cut, space })
+        let (runs, functions, attributes) = (Vec::new(), Arc::default(), Attributes::default());
+        Some(WalkedStack { record, kernel, user, runs, functions, attributes, cut, space })
     }
 
     /// Counts stacks that are not walked, and keeps what is told of waits: they have their time.
@@ -402,7 +405,7 @@ impl CallStacks {
 }
 
 impl Thread {
-    fn start(inspectors: Inspectors) -> std::io::Result<Self> {
+    fn start(inspectors: Inspectors, attributes: KeptAttributes) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::sync_channel::<Vec<PlacedStack>>(QUEUE);
         let (sender, done) = mpsc::channel();
         std::thread::Builder::new().name("stacks".into()).spawn(move || {
@@ -410,7 +413,7 @@ impl Thread {
                 Ok(copies) => copies,
                 Err(error) => return tracing::error!("no call stacks: memory for them: {error}"),
             };
-            let mut looks = Looks::default();
+            let mut looks = (Looks::default(), AttributeLooks::default(), attributes);
             while let Ok(jobs) = queue.recv() {
                 if sender.send(walk(jobs, &inspectors, &copies, &mut looks)).is_err() {
                     return;
@@ -431,135 +434,5 @@ pub fn process_of_space(space: u32) -> (u32, u16) {
     match Entry::new(0, 0, space, 1).whose() {
         Space::Process { pid, generation } => (pid, generation),
         _ => (0, 0),
-    }
-}
-
-/// A file in memory that this process shares with its inspector.
-struct Copies(File);
-
-impl Copies {
-    fn new() -> std::io::Result<Self> {
-        let flags = rustix::fs::MemfdFlags::CLOEXEC;
-        Ok(Self(File::from(rustix::fs::memfd_create("stacks", flags)?)))
-    }
-
-    /// As an inspector finds it.
-    fn named(&self) -> (u32, i32) {
-        (std::process::id(), self.0.as_raw_fd())
-    }
-
-    fn write(&self, at: u64, stack: &[u8]) -> bool {
-        self.0.write_all_at(stack, at).is_ok()
-    }
-
-    /// Overwrites its first `len` bytes.
-    fn wipe(&self, len: u64) {
-        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-        let mut at = 0;
-        while at < len {
-            let piece = ZEROS.get(..(len - at).min(ZEROS.len() as u64) as usize);
-            let piece = piece.unwrap_or_default();
-            if self.0.write_all_at(piece, at).is_err() {
-                return;
-            }
-            at += piece.len() as u64;
-        }
-        if len > COPIES_BYTES_KEPT {
-            let _ = self.0.set_len(0); // what is left behind is zeros
-        }
-    }
-}
-
-/// Has the stacks walked, those of one address space together.
-fn walk(
-    jobs: Vec<PlacedStack>,
-    inspectors: &Inspectors,
-    copies: &Copies,
-    looks: &mut Looks,
-) -> Batch {
-    let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
-    let begun_ns = cpu_ns();
-    let mut batch = Batch::default();
-    let mut by_space: BTreeMap<(u32, usize), Vec<PlacedStack>> = BTreeMap::new();
-    for job in jobs {
-        let map = job.space.as_ref().map_or(0, |(map, _)| Arc::as_ptr(map) as usize);
-        by_space.entry((job.raw.record.space, map)).or_default().push(job);
-    }
-    let mut before_ns = begun_ns;
-    for ((space, _), jobs) in by_space {
-        let (payer, stacks) = (jobs.first().map(|job| job.payer), jobs.len() as u64);
-        walk_space(space, jobs, (inspectors, copies), looks, &mut batch);
-        let now_ns = cpu_ns();
-        let ns = now_ns.saturating_sub(std::mem::replace(&mut before_ns, now_ns));
-        batch.charges.extend(payer.map(|payer| (payer, stacks, ns)));
-    }
-    batch.cpu_ns = cpu_ns().saturating_sub(begun_ns);
-    batch
-}
-
-fn walk_space(
-    space: u32,
-    jobs: Vec<PlacedStack>,
-    (inspectors, copies): (&Inspectors, &Copies),
-    looks: &mut Looks,
-    batch: &mut Batch,
-) {
-    let pid = jobs.first().map_or(0, |job| process_of(&job.raw.record).0);
-    let payer = jobs.first().map_or(Payer::Unknown, |job| job.payer);
-    let first = jobs.iter().find_map(|job| Some((job.space.as_ref()?, job.program.as_ref())));
-    let now = Instant::now();
-    let looks_for_runtime = first.is_some_and(|((map, _), _)| looks.wants(space, map, now))
-        || jobs.iter().any(PlacedStack::lacks_words);
-    let mut end = 0;
-    let stacks: Vec<SampledStack> = jobs
-        .iter()
-        .filter_map(|job| Some((job, asks(job)?)))
-        .map(|(job, to_walk)| {
-            let (at, stack) = (end, job.raw.stack.as_slice());
-            let len = if copies.write(at, stack) { stack.len() } else { 0 };
-            end += len as u64;
-            let registers = dwarf_registers(&job.raw.record);
-            let python = &job.raw.python;
-            let python = python.iter().map(|it| [it.code, it.instruction, it.flags]).collect();
-            let noted = job.raw.runtime.iter().map(|frame| (frame.number, frame.words)).collect();
-            let (begin, walked, len) = (job.raw.record.begin, job.raw.user.clone(), len as u32);
-            SampledStack { registers, begin, at, len, walked, to_walk, python, noted }
-        })
-        .collect();
-    let unwound = match first {
-        Some(((map, _), program)) if !stacks.is_empty() || looks_for_runtime => {
-            let (map, copies) = (mapped_code(pid, map, program), copies.named());
-            inspectors.ask(Unwind { pid, space, map, looks_for_runtime, copies, stacks })
-        }
-        _ => None,
-    };
-    copies.wipe(end);
-    // A question without an answer is no look: on a busy host the next ones would come ever later.
-    let is_looked = looks_for_runtime && unwound.is_some();
-    let Unwound { stacks, functions, codes, runtime, rules } = unwound.unwrap_or_default();
-    batch.codes.extend(NamedCode::of(space, &codes, &functions));
-    if is_looked {
-        tracing::debug!(pid, ?runtime, "looked for a runtime");
-        let layout = looks.note(space, runtime, now);
-        batch.runtimes.extend(layout.map(|layout| (space, layout, payer)));
-    }
-    batch.rules.extend(LearntRules::of(&jobs, rules));
-    let functions = Arc::new(functions);
-    let mut stacks = stacks.into_iter();
-    for job in jobs {
-        let answer = asks(&job).and_then(|_| stacks.next());
-        let Some(answer) = answer else {
-            batch.stacks.push(without_answer(job, functions.clone()));
-            continue;
-        };
-        let UnwoundStack { mut addresses, end, runs, python_differs } = answer;
-        batch.python_differs += u64::from(python_differs);
-        batch.by_inspector += u64::from(job.raw.record.user != abi::USER_WALKED);
-        batch.differing += u64::from(differs(&job, &addresses, end));
-        // A stack that found no room for its copy has the frames that the sampler has walked.
-        if addresses.len() < job.raw.user.len() && runs.is_empty() {
-            addresses.clone_from(&job.raw.user);
-        }
-        batch.stacks.push(walked(job, addresses, cut_of(end), (runs, functions.clone())));
     }
 }

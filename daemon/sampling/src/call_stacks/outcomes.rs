@@ -29,7 +29,7 @@ pub struct Totals {
     pub bytes: u64,
     /// CPU time of walking stacks, in ns.
     pub cpu_ns: u64,
-    /// Stacks with functions of runtimes: CPython, Ruby, PHP, V8, HotSpot.
+    /// Stacks with functions of runtimes: CPython, Ruby, PHP, V8, HotSpot and so on.
     pub named: u64,
     /// Stacks whose frames of an interpreter did not fit the native ones, and were left out.
     pub named_differs: u64,

@@ -4,11 +4,12 @@ use super::{MAPPED_MAX, process_of};
 use address_spaces::mappings::{AddressMap, Mapping, Mappings, Window};
 use address_spaces::scopes::Tags;
 use address_spaces::users::Payer;
-use inspect::hotspot::may_be_hotspot;
 use inspect::open_mapped::MappedAt;
 use inspect::questions::{CodeSource, MappedCode};
+use inspect::runtimes::names_its_code;
 use inspect::v8::may_be_v8;
 use kernel::{MappedFileId, RawStack};
+use model::Attributes;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
@@ -19,8 +20,10 @@ pub struct PlacedStack {
     pub(super) payer: Payer,
     pub(super) space: Option<(Arc<AddressMap>, Tags)>,
     pub(super) program: Option<Mapping>,
-    /// Whether the process has generated code that a runtime's tables name (HotSpot).
+    /// Whether the process has generated code that a runtime's tables name (HotSpot, BEAM).
     pub has_named_code: bool,
+    /// What the program had set for the thread.
+    pub attributes: Attributes,
 }
 
 impl PlacedStack {
@@ -28,7 +31,7 @@ impl PlacedStack {
     /// its mappings.
     pub(super) fn maps_named_code(&self) -> bool {
         let map = self.space.as_ref().map(|(map, _)| map.iter());
-        map.is_some_and(|mut map| map.any(|mapping| may_be_hotspot(&mapping.file.path)))
+        map.is_some_and(|mut map| map.any(|mapping| names_its_code(&mapping.file.path)))
     }
 
     /// Whether the sampler does not know which words of this process's frames to note, although
@@ -67,7 +70,14 @@ pub(super) fn placed(
     let space = mappings.space_known(process_of(&raw.record), window, raw.record.time_ns);
     let space = space.filter(|(map, _)| !map.is_empty());
     let program = space.as_ref().and_then(|(map, _)| program_of(map).cloned());
-    PlacedStack { raw, payer, space, program, has_named_code: false }
+    PlacedStack {
+        raw,
+        payer,
+        space,
+        program,
+        has_named_code: false,
+        attributes: Attributes::default(),
+    }
 }
 
 /// The program's own text: of the files that a process has mapped, the first by address that is not

@@ -1,8 +1,7 @@
-//! Processes with a runtime whose functions have names (CPython, Ruby, PHP, V8,
-//! HotSpot): which processes to examine,
-//! and for which the sampler copies frames.
+//! Processes with a runtime whose functions have names (CPython, Ruby, PHP, Lua, LuaJIT,
+//! Perl, V8, HotSpot, BEAM): which processes to examine, and for which the sampler copies frames.
 
-use abi::{PID_BITS, RUNTIME_PROCESSES_MAX, RuntimeLayout};
+use abi::{AttributeLayout, PID_BITS, RUNTIME_PROCESSES_MAX, RuntimeLayout};
 use address_spaces::mappings::AddressMap;
 use address_spaces::users::Payer;
 use inspect::questions::{RuntimeCode, RuntimeFound, RuntimeFunction};
@@ -54,6 +53,8 @@ impl NamedCode {
 #[derive(Default)]
 pub struct Looks {
     looked: HashMap<u32, Look>,
+    /// What was found, by address space.
+    layouts: HashMap<u32, RuntimeLayout>,
     /// Why runtimes are of no use, each told once.
     refused: HashSet<String>,
 }
@@ -86,7 +87,9 @@ impl Looks {
         match found {
             RuntimeFound::Layout(layout) => {
                 look.again_at = None;
-                Some(layout)
+                let known = self.layout(space);
+                *known = RuntimeLayout { attributes: known.attributes, ..layout };
+                Some(*known)
             }
             RuntimeFound::Refused(why) => {
                 look.again_at = None;
@@ -100,6 +103,22 @@ impl Looks {
                 None
             }
         }
+    }
+}
+
+impl Looks {
+    /// Notes where threads of a process have attributes. The layout with those.
+    pub fn note_attributes(&mut self, space: u32, attributes: AttributeLayout) -> RuntimeLayout {
+        let layout = self.layout(space);
+        layout.attributes = attributes;
+        *layout
+    }
+
+    fn layout(&mut self, space: u32) -> &mut RuntimeLayout {
+        if self.layouts.len() >= LOOKS_MAX {
+            self.layouts.clear();
+        }
+        self.layouts.entry(space).or_default()
     }
 }
 

@@ -4,7 +4,7 @@ use abi::StackRecord;
 use address_spaces::mappings::AddressMap;
 use address_spaces::scopes::Tags;
 use inspect::questions::{RuntimeFunction, RuntimeRun};
-use model::Cut;
+use model::{Attributes, Cut};
 use std::sync::Arc;
 
 /// A stack that was walked.
@@ -20,6 +20,8 @@ pub struct WalkedStack {
     pub runs: Vec<RuntimeRun>,
     /// Functions that `runs` names.
     pub functions: Arc<Vec<RuntimeFunction>>,
+    /// What the program had set for the thread.
+    pub attributes: Attributes,
     /// Why the thread's first frames are not known.
     pub cut: Option<Cut>,
     /// The mappings and tags of the process.

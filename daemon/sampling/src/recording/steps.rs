@@ -143,6 +143,9 @@ pub struct StoredStack {
     /// of the first runtime.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<StoredRun>,
+    /// What the program had set for the thread: keys and values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<(String, String)>,
     /// Name of the reason why the first frames are not known ([`model::Cut::name`]).
     pub cut: Option<String>,
 }

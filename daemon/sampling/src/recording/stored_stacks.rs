@@ -4,7 +4,7 @@ use super::steps::{StoredRun, StoredStack};
 use crate::call_stacks::WalkedStack;
 use abi::StackRecord;
 use inspect::questions::{RuntimeFunction, RuntimeRun};
-use model::Cut;
+use model::{Attributes, Cut};
 use std::sync::Arc;
 
 impl WalkedStack {
@@ -19,6 +19,11 @@ impl WalkedStack {
             kernel: self.kernel.clone(),
             user: self.user.clone(),
             python: self.runs.iter().map(|run| self.stored_run(run)).collect(),
+            attributes: self
+                .attributes
+                .iter()
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect(),
             cut: self.cut.map(|cut| cut.name().to_owned()),
         }
     }
@@ -61,6 +66,7 @@ impl WalkedStack {
         };
         let runs = stored.python.iter().map(&mut run).collect();
         let functions = Arc::new(functions);
-        Some(Self { record, kernel, user, runs, functions, cut, space: None })
+        let attributes = Attributes::of(stored.attributes.iter().cloned());
+        Some(Self { record, kernel, user, runs, functions, attributes, cut, space: None })
     }
 }

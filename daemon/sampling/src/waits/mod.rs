@@ -24,7 +24,7 @@ pub use passes::{Passes, SAMPLES};
 use crate::call_stacks::WalkedStack;
 use abi::{StackKind, StackRecord, ThreadState, WaitLine};
 use kernel::budget::Budget;
-use model::{Cut, Value};
+use model::{Attributes, Cut, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -185,6 +185,7 @@ pub fn without_stack(record: StackRecord) -> WalkedStack {
         user: Vec::new(),
         runs: Vec::new(),
         functions: Arc::default(),
+        attributes: Attributes::default(),
         cut: Some(Cut::Unexpected),
         space: None,
     }
@@ -582,6 +583,7 @@ mod tests {
             user: Vec::new(),
             runs: Vec::new(),
             functions: std::sync::Arc::default(),
+            attributes: model::Attributes::default(),
             cut: None,
             space: None,
         }

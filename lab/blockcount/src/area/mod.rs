@@ -18,7 +18,7 @@ pub(crate) mod writer;
 /// First bytes of an area.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DCPIBLKC");
 /// Version of the layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Name of a socket in the folder of areas: the engine sends it a descriptor of each file that code
 /// is mapped from (`SCM_RIGHTS`, unix(7)).
 pub const SOCKET: &str = "files";
@@ -267,6 +267,10 @@ pub mod record {
     pub const BRANCH: u64 = 3;
     /// The indirect branch at the end of the block; its target.
     pub const TARGET: u64 = 4;
+
+    /// Before a burst, memory in huge pages: zero, and then the first address of each range and the
+    /// address behind it.
+    pub const HUGE: u64 = 5;
 
     /// The first bit of the number.
     pub const NUMBER: u32 = 4;

@@ -20,6 +20,8 @@ struct Course<'a> {
     tallies: Vec<Option<Box<[Tally]>>>,
     /// The block that is executed.
     block: usize,
+    /// The begin of a range of huge pages whose end comes next.
+    huge_from: Option<u64>,
     position: u64,
     warm: u64,
     burst: u64,
@@ -43,6 +45,7 @@ pub(super) fn modelled(
         blocks: &counted.blocks,
         tallies: vec![None; counted.blocks.len()],
         block: usize::MAX,
+        huge_from: None,
         position: 0,
         warm: counted.header.records / WARM_PART,
         burst: 0,
@@ -66,6 +69,11 @@ impl Course<'_> {
         self.position += 1;
         let number = record::number(word);
         match word & ((1 << record::NUMBER) - 1) {
+            record::HUGE if number == 0 => self.model.forget_huge_pages(),
+            record::HUGE => match self.huge_from.take() {
+                None => self.huge_from = Some(number),
+                Some(from) => self.model.huge_pages(from..number),
+            },
             record::BURST => {
                 self.burst = self.position;
                 self.block = usize::MAX;

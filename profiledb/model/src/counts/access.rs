@@ -23,6 +23,8 @@ pub enum Access {
     /// An access to a line that another thread uses, where one of both writes: whether to the same
     /// bytes.
     Shared(bool),
+    /// An access to memory whose page is known: whether it is a huge one, of 2 MiB or more.
+    HugePage(bool),
 }
 
 /// What an access crosses.
@@ -71,6 +73,7 @@ impl Access {
             (3, 0 | 1) => Self::Forwards(rest == 1),
             (4, 0) => Self::Aliases,
             (5, 0 | 1) => Self::Shared(rest == 1),
+            (6, 0 | 1) => Self::HugePage(rest == 1),
             _ => return None,
         };
         Some((at, access))
@@ -90,6 +93,7 @@ impl Access {
             Self::Forwards(all) => (3, i64::from(all)),
             Self::Aliases => (4, 0),
             Self::Shared(same_bytes) => (5, i64::from(same_bytes)),
+            Self::HugePage(is_huge) => (6, i64::from(is_huge)),
         };
         rest << KIND_BITS | kind
     }
@@ -138,6 +142,8 @@ mod tests {
             Access::Forwards(false),
             Access::Forwards(true),
             Access::Aliases,
+            Access::HugePage(false),
+            Access::HugePage(true),
             Access::Shared(true),
         ] {
             assert_eq!(Access::of((at, access.number())), Some((at, access)));
@@ -147,7 +153,7 @@ mod tests {
         assert_eq!(Access::apart(0x1000, 0x1ff8), Access::Apart(Apart::Page));
         assert_eq!(Access::apart(0x1ff8, 0x2000), Access::Apart(Apart::Bits(7)));
         assert_eq!(Access::apart(0x1010, 0x5028), Access::Apart(Apart::Pages(15)));
-        for number in [i64::MIN, 6, 7, 3 << 3, 2 << 3 | 3, 70 << 3 | 2] {
+        for number in [i64::MIN, 7, 15, 3 << 3, 2 << 3 | 3, 70 << 3 | 2] {
             assert_eq!(Access::of((at, number)), None, "{number}");
         }
     }

@@ -323,7 +323,7 @@ impl Drop for Scratch {
 }
 
 /// A program of ours: beside this one, else in the search path.
-fn program(name: &str) -> Result<PathBuf, AnalysisError> {
+pub(crate) fn program(name: &str) -> Result<PathBuf, AnalysisError> {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(name));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|directory| directory.join(name));

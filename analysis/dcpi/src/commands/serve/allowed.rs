@@ -36,10 +36,11 @@ const FLAGS: [&str; 13] = [
 ];
 
 /// Options with a value behind an equals sign.
-const VALUES: [&str; 18] = [
+const VALUES: [&str; 21] = [
     "--by",
     "--command",
     "--confidence",
+    "--container",
     "--depth",
     "--epoch",
     "--epoch-label",
@@ -48,7 +49,9 @@ const VALUES: [&str; 18] = [
     "--host",
     "--label",
     "--min",
+    "--namespace",
     "--pid",
+    "--pod",
     "--since",
     "--slices",
     "--thread",
@@ -57,9 +60,6 @@ const VALUES: [&str; 18] = [
     "--until",
 ];
 
-/// Keys of a SET of `dcpi diff` that name no other database.
-const SET_KEYS: [&str; 8] =
-    ["epoch", "epoch-label", "host", "label", "pid", "since", "unit", "until"];
 /// Most words of a request.
 const WORDS_MAX: usize = 40;
 
@@ -86,18 +86,9 @@ fn is_allowed(command: &str, word: &str) -> bool {
     match command {
         // Behind `--`, where plain words are put, it would run a command.
         "why" => false,
-        "diff" => is_set(word),
+        "diff" => mcp::is_of_the_database(word),
         _ => true,
     }
-}
-
-/// Whether a SET is of the database that is served: epochs, or keys of which none names a database.
-fn is_set(word: &str) -> bool {
-    let epochs = word.strip_prefix('@').unwrap_or(word);
-    if !epochs.contains(['/', '@', ':']) && epochs.parse::<query::select::EpochChoice>().is_ok() {
-        return true;
-    }
-    word.split(',').all(|pair| pair.split_once(':').is_some_and(|(key, _)| SET_KEYS.contains(&key)))
 }
 
 #[cfg(test)]

@@ -21,6 +21,17 @@ pub trait Stream: Read + Write + Send + 'static {
     /// # Errors
     /// Those of setsockopt(2).
     fn limit(&self, read: Duration, write: Duration) -> io::Result<()>;
+
+    /// A handle by which another thread can end the connection.
+    ///
+    /// # Errors
+    /// Those of dup(2).
+    fn handle(&self) -> io::Result<Self>
+    where
+        Self: Sized;
+
+    /// Ends the connection: reads of it return at once.
+    fn end(&self);
 }
 
 impl Stream for TcpStream {
@@ -28,12 +39,28 @@ impl Stream for TcpStream {
         self.set_read_timeout(Some(read))?;
         self.set_write_timeout(Some(write))
     }
+
+    fn handle(&self) -> io::Result<Self> {
+        self.try_clone()
+    }
+
+    fn end(&self) {
+        let _ = self.shutdown(std::net::Shutdown::Both); // it has ended already
+    }
 }
 
 impl Stream for UnixStream {
     fn limit(&self, read: Duration, write: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(read))?;
         self.set_write_timeout(Some(write))
+    }
+
+    fn handle(&self) -> io::Result<Self> {
+        self.try_clone()
+    }
+
+    fn end(&self) {
+        let _ = self.shutdown(std::net::Shutdown::Both); // it has ended already
     }
 }
 
@@ -93,7 +120,6 @@ impl Answer {
             404 => "Not Found",
             405 => "Method Not Allowed",
             421 => "Misdirected Request",
-            422 => "Unprocessable Content",
             431 => "Request Header Fields Too Large",
             _ => "Internal Server Error",
         };
@@ -111,12 +137,15 @@ impl Answer {
     }
 }
 
-/// Reads a request, and writes its answer. Whoever sends none in time gets none.
-pub fn answer(mut stream: impl Stream, served: &dyn Served) {
+/// Reads a request, and writes its answer. Whoever sends none in time gets none. `arrived` is
+/// called when the request is there.
+pub fn answer(mut stream: impl Stream, served: &dyn Served, arrived: impl FnOnce()) {
     if stream.limit(REQUEST_MAX, ANSWER_MAX).is_err() {
         return;
     }
-    let answer = match head(&mut stream).map(|head| parsed(&head)) {
+    let head = head(&mut stream);
+    arrived();
+    let answer = match head.map(|head| parsed(&head)) {
         Ok(Ok(request)) => served.answer(&request),
         Ok(Err(answer)) => answer,
         Err(_) => return,

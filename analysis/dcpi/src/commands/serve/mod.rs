@@ -9,13 +9,14 @@
 mod allowed;
 mod http;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
@@ -34,7 +35,9 @@ const CONNECTIONS_MAX: usize = 32;
 /// hundred MB.
 const REPORTS_MAX: usize = 2;
 
-/// Pause after a connection that could not be taken.
+/// Longest wait for the place of a connection that was ended to make room.
+const ROOM_MAX: Duration = Duration::from_secs(1);
+/// Pause after `accept` fails, for want of descriptors, say: without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// `dcpi serve`.
@@ -159,25 +162,52 @@ fn serve<S: http::Stream>(
     accept: impl Fn() -> io::Result<S>,
 ) -> Result<Outcome, AnalysisError> {
     let connections = Arc::new(Places::new(CONNECTIONS_MAX));
-    loop {
-        let Ok(mut stream) = accept() else {
+    let silent = Arc::new(Mutex::new(BTreeMap::new()));
+    for number in 0_u64.. {
+        let Ok((handle, mut stream)) = accept().and_then(|it| Ok((it.handle()?, it))) else {
             // The other end gave up, or there are no descriptors left until connections end.
             std::thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        let Some(place) = Places::try_take(&connections) else {
+        let taken = Places::try_take(&connections, Duration::ZERO).or_else(|| {
+            // The one that has sent no request for the longest time makes room.
+            end_oldest(&silent);
+            Places::try_take(&connections, ROOM_MAX)
+        });
+        let Some(place) = taken else {
             // It is a courtesy: who does not read it is closed all the same.
             let _ =
                 stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
             continue;
         };
-        let site = Arc::clone(site);
+        if of(&silent).len() >= CONNECTIONS_MAX / 2 {
+            end_oldest(&silent);
+        }
+        of(&silent).insert(number, handle);
+        let (site, heard) = (Arc::clone(site), Arc::clone(&silent));
         let answer = move || {
             let _place = place;
-            http::answer(stream, &*site);
+            http::answer(stream, &*site, || drop(of(&heard).remove(&number)));
         };
-        // Without a thread the connection closes, and the browser asks again.
-        let _ = std::thread::Builder::new().name("connection".into()).spawn(answer);
+        if std::thread::Builder::new().name("connection".into()).spawn(answer).is_err() {
+            // The connection closes, and the browser asks again.
+            of(&silent).remove(&number);
+        }
+    }
+    Ok(Outcome::default())
+}
+
+/// Connections that have sent no request so far, by the order in which they came.
+type Silent<S> = Mutex<BTreeMap<u64, S>>;
+
+fn of<S>(silent: &Silent<S>) -> MutexGuard<'_, BTreeMap<u64, S>> {
+    silent.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the silent connection that came first: whoever holds many keeps nobody out.
+fn end_oldest<S: http::Stream>(silent: &Silent<S>) {
+    if let Some((_, oldest)) = of(silent).pop_first() {
+        oldest.end();
     }
 }
 
@@ -235,6 +265,7 @@ impl Site {
 
     fn page(&self) -> Answer {
         let page = Page {
+            subject: face::Subject::Profile,
             title: "dcpi".to_owned(),
             is_live: true,
             db: self.db.display().to_string(),
@@ -253,7 +284,9 @@ impl Site {
 
     fn report(&self, name: &str, words: &[String]) -> Answer {
         if let Err(why) = allowed::check(name, words) {
-            return Answer::error(400, &why);
+            // People type sets, and browsers write codes of failures on their consoles.
+            let status = if name == "diff" { 200 } else { 400 };
+            return Answer::error(status, &why);
         }
         // The page looks every few seconds whether there are new samples: that waits for nothing.
         let _place = (name != "epochs").then(|| self.at_work.take());
@@ -265,7 +298,9 @@ impl Site {
         let last = if last.is_empty() { last } else { [vec!["--".to_owned()], last].concat() };
         match page::json(self.runner, line, last, &self.db) {
             Ok((json, _)) => Answer::json(200, face::compact(&json)),
-            Err(error) => Answer::error(422, &error.to_string()),
+            // It is an answer: what a database has no samples of. Browsers write other codes on
+            // their consoles as failures.
+            Err(error) => Answer::error(200, &error.to_string()),
         }
     }
 }
@@ -291,9 +326,11 @@ impl Places {
         Taken(self)
     }
 
-    /// Takes a place if one is free.
-    fn try_take(places: &Arc<Self>) -> Option<Kept> {
-        let mut free = places.free.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Takes a place if one is free within this time.
+    fn try_take(places: &Arc<Self>, within: Duration) -> Option<Kept> {
+        let free = places.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = places.freed.wait_timeout_while(free, within, |free| *free == 0);
+        let (mut free, _) = waited.unwrap_or_else(PoisonError::into_inner);
         *free = free.checked_sub(1)?;
         Some(Kept(Arc::clone(places)))
     }
@@ -339,10 +376,10 @@ mod tests {
     #[test]
     fn places_are_limited() {
         let places = Arc::new(Places::new(1));
-        let kept = Places::try_take(&places);
-        assert!(kept.is_some() && Places::try_take(&places).is_none());
+        let kept = Places::try_take(&places, Duration::ZERO);
+        assert!(kept.is_some() && Places::try_take(&places, Duration::ZERO).is_none());
         drop(kept);
         drop(places.take());
-        assert!(Places::try_take(&places).is_some());
+        assert!(Places::try_take(&places, Duration::ZERO).is_some());
     }
 }

@@ -93,6 +93,9 @@ pub struct Time {
     /// Number that random orders are made of: the same one makes the same orders
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Ends with exit code 1 where the verdict is this: a step of a build fails
+    #[arg(long, value_name = "VERDICT", value_enum)]
+    pub fail_on: Option<FailOn>,
     #[command(flatten)]
     pub output: Output,
     /// Commands: 'A words' 'B words', or A words -- B words; or one alone
@@ -107,6 +110,13 @@ pub enum ClockChoice {
     Cpu,
     /// Time from start to end.
     Wall,
+}
+
+/// The verdict that ends with an exit code of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FailOn {
+    /// B is slower than A.
+    Slower,
 }
 
 const NOTES: &str = "\
@@ -124,16 +134,26 @@ The first runs are left out as warm-up where a test finds them slower than the l
 sibling thread, load of other programs, steal time, throttling and fixed addresses are found and \
 said.
 
-Exit codes: 0 done, whatever the verdict; 2 if a command fails or cannot be run. After Ctrl-C or a \
-timeout, the runs so far are reported.";
+Exit codes: 0 done, whatever the verdict; 1 if B is slower, with --fail-on slower; 2 if a command \
+fails or cannot be run. After Ctrl-C or a timeout, the runs so far are reported.";
 
 pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     // Checks before the runs that the request can be met.
     let picture = args.picture.as_deref().map(Destination::from_argument);
     picture.as_ref().map_or(Ok(()), Destination::check)?;
+    if args.fail_on.is_some() && words::commands(&args.command)?.len() < 2 {
+        return Err(AnalysisError::Usage {
+            message: "--fail-on needs two commands, A and B".to_owned(),
+            help: "dcpi time --help".to_owned(),
+        });
+    }
     let (plan, mut report) = timed(args)?;
     let functions = functions(args, &plan, &mut report);
-    kept(&report, &args.output, (picture.as_ref(), functions), out)
+    let is_slower =
+        report.comparison.as_ref().is_some_and(|found| found.verdict == layouts::Verdict::Slower);
+    let outcome = kept(&report, &args.output, (picture.as_ref(), functions), out)?;
+    let fails = args.fail_on == Some(FailOn::Slower) && is_slower;
+    Ok(Outcome { code: fails.then_some(1).or(outcome.code), ..outcome })
 }
 
 /// Times the commands; what was planned, and what it gave.

@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ratatui::Terminal;
 use ratatui::backend::TermionBackend;
 use ratatui::termion::event::Key;
@@ -23,14 +23,18 @@ use crate::signals;
 use query::error::AnalysisError;
 
 mod ask;
+mod calls;
+mod history;
+mod listing;
 mod names;
 mod screen;
 mod window;
 
 use ask::Daemon;
-use names::{Named, Names};
+use listing::Line;
+use names::{Answer, Label, Names};
 use screen::{Ask, Screen};
-use window::{Wanted, Window};
+use window::{View, Wanted, Window, is_in};
 
 /// The daemon forgets who does not ask for 30 s.
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(20));
@@ -67,8 +71,11 @@ pub struct Top {
     #[arg(long)]
     pub once: bool,
     /// A row per image instead of per procedure
-    #[arg(short = 'i', long = "images")]
+    #[arg(short = 'i', long = "images", conflicts_with = "by")]
     pub by_image: bool,
+    /// A row per command or process, of call stacks, instead of per procedure
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub by: Option<ByProcess>,
     #[command(flatten)]
     pub max: RowLimit,
     /// Show only rows whose image or procedure contains this text; upper and lower case are alike
@@ -83,18 +90,32 @@ pub struct Top {
     pub output: Output,
 }
 
+/// Rows of `dcpi top --by`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ByProcess {
+    /// Processes of one name are one row.
+    Command,
+    /// A row for each.
+    Process,
+}
+
 const NOTES: &str = "\
-Keys: q or Esc ends; space freezes the screen; s sorts by samples, by procedure or by image; i \
-switches between procedures and images; / filters; a switches between all samples since the start \
-and those of the last T; I includes the idle loop; e shows the next event; z starts at zero; \
-arrows and page keys scroll.
+Keys: ? shows all. Enter goes into a row: from a command or process (c) to its procedures, from a \
+procedure to its callers and instructions; Left or Esc goes back. space freezes the screen; s \
+sorts; / filters; a switches between all samples since the start and those of the last T; z starts \
+at zero; q ends.
+
+Seconds are the row's own time in the last T, CPUs these by T; with calls: the time with all that \
+was called, from call stacks. Rows by command and process, and what is in them, are of call stacks.
 
 dcpi top writes nothing to disk. It needs the rights of dcpictl: root, or the group of the \
 control socket.";
 
 enum Message {
     Key(Key),
-    Answer(Result<(Counts, Named), AnalysisError>),
+    Answer(Result<Box<(Counts, Answer)>, AnalysisError>),
+    /// Source lines and instructions of a procedure.
+    Listing(Label, Vec<Line>),
     Signal(i32),
     /// The terminal has no more input.
     Gone,
@@ -110,7 +131,12 @@ pub(crate) fn run(args: &Top, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     // The watch begins here, and who may not ask is told before the screen is taken.
     daemon.ask()?;
     let wanted = Wanted {
-        by_image: args.by_image,
+        view: match args.by {
+            Some(ByProcess::Command) => View::Commands,
+            Some(ByProcess::Process) => View::Processes,
+            None if args.by_image => View::Images,
+            None => View::Procedures,
+        },
         idle: args.look.idle,
         filter: args.filter.clone(),
         ..Wanted::default()
@@ -126,9 +152,9 @@ fn once(
 ) -> Result<Outcome, AnalysisError> {
     std::thread::sleep(args.interval);
     let counts = daemon.ask()?;
-    let named = Names::new(args.look.debug_root.clone()).name(&counts);
+    let answer = Names::new(args.look.debug_root.clone()).answer(&counts);
     let mut window = Window::new(args.window);
-    window.add(&counts, named);
+    window.add(&counts, answer);
     let mut report = window.report(wanted, args.look.confidence);
     report.rows.truncate(args.max.of(report.rows.len()));
     super::write(&report, &args.output, out)
@@ -139,11 +165,11 @@ fn watch(args: &Top, daemon: Daemon, wanted: Wanted) -> Result<Outcome, Analysis
     let (sender, messages) = channel();
     hear_signals(sender.clone())?;
     hear_keys(sender.clone())?;
-    let (stop, stopped) = channel();
+    let (wishes, wished) = channel();
     let (interval, debug_roots) = (args.interval, args.look.debug_root.clone());
     let worker = std::thread::Builder::new().name("counts".into());
     worker
-        .spawn(move || keep_asking(&daemon, Names::new(debug_roots), interval, &sender, &stopped))
+        .spawn(move || keep_asking(&daemon, Names::new(debug_roots), interval, &sender, &wished))
         .map_err(terminal)?;
     restore_before_a_panic_is_told();
     let screen = io::stdout()
@@ -153,9 +179,9 @@ fn watch(args: &Top, daemon: Daemon, wanted: Wanted) -> Result<Outcome, Analysis
     // Both guards restore the terminal when they are dropped, however that comes.
     let mut shown = Terminal::new(TermionBackend::new(screen)).map_err(terminal)?;
     shown.hide_cursor().map_err(terminal)?;
-    let ended = show(args, wanted, &mut shown, &messages);
+    let ended = show(args, wanted, &mut shown, (&messages, &wishes));
     shown.show_cursor().map_err(terminal)?;
-    drop(stop);
+    drop(wishes);
     ended
 }
 
@@ -163,13 +189,13 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
     args: &Top,
     wanted: Wanted,
     shown: &mut Terminal<B>,
-    messages: &Receiver<Message>,
+    (messages, wishes): (&Receiver<Message>, &Sender<Label>),
 ) -> Result<Outcome, AnalysisError> {
     let mut window = Window::new(args.window);
     let mut screen = Screen::new(wanted);
     let mut report = window.report(&screen.wanted, args.look.confidence);
     // Samples that arrive while the screen is frozen are counted and shown afterwards.
-    let mut waiting: Vec<(Counts, Named)> = Vec::new();
+    let mut waiting: Vec<(Counts, Answer)> = Vec::new();
     loop {
         shown.draw(|frame| screen.draw(frame, &report)).map_err(terminal)?;
         let Ok(message) = messages.recv() else {
@@ -181,6 +207,14 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
             Message::Key(key) => match screen.key(key, window.events.len()) {
                 Ask::Draw => {}
                 Ask::Quit => return Ok(Outcome::default()),
+                Ask::Into => {
+                    screen.go_into(&report);
+                    if let Some(page) = &screen.page_of {
+                        let (image, procedure) = (page.image.clone(), page.procedure.clone());
+                        // Where the labelling thread has ended, the next refresh reports its error.
+                        let _ = wishes.send(Label { image, procedure, idle: false });
+                    }
+                }
                 Ask::Zero => {
                     window.clear();
                     waiting.clear();
@@ -188,7 +222,13 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
             },
             Message::Answer(Ok(answer)) => {
                 screen.trouble = None;
-                waiting.push(answer);
+                waiting.push(*answer);
+            }
+            Message::Listing(of, lines) => {
+                let page = screen.page_of.as_mut();
+                if let Some(page) = page.filter(|page| page.procedure == of.procedure) {
+                    page.lines = Some(lines);
+                }
             }
             Message::Answer(Err(error)) => screen.trouble = Some(error.to_string()),
             Message::Signal(SIGWINCH) => {}
@@ -201,7 +241,20 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
             waiting.drain(..).for_each(|(counts, named)| window.add(&counts, named));
         }
         report = window.report(&screen.wanted, args.look.confidence);
+        add_callers(&mut screen, &window);
     }
+}
+
+/// The callers of the procedure whose page is shown.
+fn add_callers(screen: &mut Screen, window: &Window) {
+    let inside = screen.wanted.inside.clone();
+    let unit = window.unit_s(&screen.wanted).unwrap_or(1.0);
+    let Some(page) = &mut screen.page_of else { return };
+    let callers = window.calls(&screen.wanted).callers(
+        |process| inside.as_ref().is_none_or(|inside| is_in(process, inside)),
+        |label| label.image == page.image && label.procedure == page.procedure,
+    );
+    page.callers = callers.into_iter().map(|(name, time)| (name, time as f64 * unit)).collect();
 }
 
 /// Most answers that wait while the screen is frozen; beyond this, it continues by itself.
@@ -212,14 +265,27 @@ fn keep_asking(
     mut names: Names,
     interval: Duration,
     sender: &Sender<Message>,
-    stopped: &Receiver<()>,
+    wished: &Receiver<Label>,
 ) {
-    while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-        let answer = daemon.ask().map(|counts| {
-            let named = names.name(&counts);
-            (Counts { images: Vec::new(), ..counts }, named)
-        });
-        if sender.send(Message::Answer(answer)).is_err() {
+    let mut page: Option<Label> = None;
+    loop {
+        let message = match wished.recv_timeout(interval) {
+            Ok(label) => {
+                page = Some(label.clone());
+                Message::Listing(label.clone(), names.listing(&label))
+            }
+            Err(RecvTimeoutError::Timeout) => Message::Answer(daemon.ask().map(|counts| {
+                let answer = names.answer(&counts);
+                let counts = Counts { images: Vec::new(), stacks: Vec::new(), ..counts };
+                Box::new((counts, answer))
+            })),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        // A page goes on to count.
+        let is_answer = matches!(message, Message::Answer(_));
+        let more = page.as_ref().filter(|_| is_answer);
+        let more = more.map(|label| Message::Listing(label.clone(), names.listing(label)));
+        if [Some(message), more].into_iter().flatten().any(|it| sender.send(it).is_err()) {
             return;
         }
     }

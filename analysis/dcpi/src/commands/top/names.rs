@@ -8,12 +8,17 @@ use image::{ImageId, ImageKind, ImageOffset};
 use profiledb::ImageRecord;
 use wire::{Counts, ImageCounts};
 
+use super::calls::Calls;
+use super::listing::{self, Line};
+
 use names::procedures::{Known, Needed, Places, in_files};
 use query::load::ImageSamples;
 
 /// Procedures kept in memory: those of the images that had samples last.
 const PROCEDURES_MAX: usize = 1_000_000;
 const IMAGES_MAX: usize = 4096;
+/// Places of an image whose samples a listing has.
+const PLACES_MAX: usize = 65_536;
 /// Names kept of an image that is not a file.
 const SYMBOLS_MAX: usize = 65_536;
 
@@ -28,6 +33,20 @@ pub(super) struct Label {
 
 /// Samples by event of each label.
 pub(super) type Named = BTreeMap<Arc<Label>, Vec<u64>>;
+
+/// An answer of dcpid, with names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answer {
+    pub(super) named: Named,
+    /// Call stacks by event.
+    pub(super) calls: Vec<Calls>,
+}
+
+impl From<Named> for Answer {
+    fn from(named: Named) -> Self {
+        Self { named, calls: Vec::new() }
+    }
+}
 
 /// The images that had samples so far, with their names and procedures.
 #[derive(Debug)]
@@ -47,12 +66,52 @@ struct Met {
     known: Option<Result<Known, &'static str>>,
     /// Procedures of an image that is not a file, by start, end and name.
     symbols: BTreeMap<u64, (u64, String)>,
+    /// The file, for its listings.
+    file: Option<ImageSamples>,
+    /// Samples of the first event since the begin, by offset, of at most [`PLACES_MAX`] places.
+    places: BTreeMap<u64, u64>,
     used: u64,
 }
 
 impl Names {
     pub(super) fn new(debug_roots: Vec<PathBuf>) -> Self {
         Self { places: Places::with_debug_roots(debug_roots), images: HashMap::new(), now: 0 }
+    }
+
+    /// Names an answer: samples and call stacks.
+    pub(super) fn answer(&mut self, counts: &Counts) -> Answer {
+        let named = self.name(counts);
+        let of_image = |id: &String| self.images.get(id);
+        let calls = counts.stacks.iter().map(|stacks| {
+            let images: Vec<Option<&Met>> = stacks.images.iter().map(of_image).collect();
+            let mut labels: HashMap<(u32, u64), Arc<Label>> = HashMap::new();
+            let mut same: HashMap<Label, Arc<Label>> = HashMap::new();
+            Calls::of(stacks, |(number, offset)| {
+                let label = || {
+                    let id = stacks.images.get(number as usize).cloned().unwrap_or_default();
+                    let label = match images.get(number as usize).copied().flatten() {
+                        Some(met) => met.label(offset),
+                        None if id.starts_with('[') => Label { procedure: id, ..Label::default() },
+                        None => Label { procedure: "[unknown]".to_owned(), ..Label::default() },
+                    };
+                    same.entry(label).or_insert_with_key(|label| Arc::new(label.clone())).clone()
+                };
+                labels.entry((number, offset)).or_insert_with(label).clone()
+            })
+        });
+        Answer { calls: calls.collect(), named }
+    }
+
+    /// The listing of a procedure; empty where its code is in no file.
+    pub(super) fn listing(&self, of: &Label) -> Vec<Line> {
+        let met = self.images.values().filter(|met| met.name == of.image);
+        let mut found = met.filter_map(|met| {
+            let (file, known) = (met.file.as_ref()?, met.known.as_ref()?.as_ref().ok()?);
+            let procedure = known.procedures.iter().find(|one| one.name() == of.procedure)?;
+            let samples = |from, to| met.places.range(from..to).map(|(_, samples)| samples).sum();
+            Some(listing::of((file, known), procedure, &self.places, samples))
+        });
+        found.next().unwrap_or_default()
     }
 
     /// Names the samples of an answer. Samples of unknown code are named by their reason.
@@ -86,15 +145,20 @@ impl Names {
             }
         }
         if counts.kind == ImageKind::File.as_str() && met.known.is_none() {
-            met.known = Some(look_up(counts, &self.places));
+            let file = file(counts);
+            let known = file.as_ref().map_err(|why| *why).and_then(|file| {
+                in_files(file, &self.places, Needed::All).map_err(|why| why.short())
+            });
+            (met.known, met.file) = (Some(known), file.ok());
         }
         for (event, places) in counts.places.iter().enumerate().take(events) {
             for (offset, samples) in places {
-                let label = Label {
-                    image: met.name.clone(),
-                    procedure: met.procedure(*offset),
-                    idle: met.idle,
-                };
+                let label = met.label(*offset);
+                let has_room = met.places.len() < PLACES_MAX || met.places.contains_key(offset);
+                if event == 0 && has_room {
+                    let sum = met.places.entry(*offset).or_default();
+                    *sum = sum.saturating_add(*samples);
+                }
                 add(named, label, event, *samples, events);
             }
         }
@@ -126,7 +190,19 @@ impl Names {
 impl Met {
     fn new(counts: &ImageCounts) -> Self {
         let idle = counts.kind == ImageKind::Idle.as_str();
-        Self { name: counts.name.clone(), idle, known: None, symbols: BTreeMap::new(), used: 0 }
+        Self {
+            name: counts.name.clone(),
+            idle,
+            known: None,
+            symbols: BTreeMap::new(),
+            file: None,
+            places: BTreeMap::new(),
+            used: 0,
+        }
+    }
+
+    fn label(&self, offset: u64) -> Label {
+        Label { image: self.name.clone(), procedure: self.procedure(offset), idle: self.idle }
     }
 
     fn procedure(&self, offset: u64) -> String {
@@ -154,8 +230,8 @@ fn add(named: &mut Named, label: Label, event: usize, samples: u64, events: usiz
     }
 }
 
-/// The procedures of a file, if it is at its path and the build that runs.
-fn look_up(counts: &ImageCounts, places: &Places) -> Result<Known, &'static str> {
+/// A file that is running.
+fn file(counts: &ImageCounts) -> Result<ImageSamples, &'static str> {
     let id: ImageId = counts.id.parse().map_err(|_| "unknown id")?;
     let record = ImageRecord {
         id,
@@ -168,7 +244,7 @@ fn look_up(counts: &ImageCounts, places: &Places) -> Result<Known, &'static str>
     };
     let paths = if counts.path.is_empty() { Vec::new() } else { vec![record.real_path()] };
     let (profiles, scopes, epochs) = (Vec::new(), BTreeMap::new(), Vec::new());
-    let image = ImageSamples {
+    Ok(ImageSamples {
         record,
         paths,
         wanted: true,
@@ -176,8 +252,7 @@ fn look_up(counts: &ImageCounts, places: &Places) -> Result<Known, &'static str>
         scopes,
         by_scope: BTreeMap::new(),
         epochs,
-    };
-    in_files(&image, places, Needed::All).map_err(|why| why.short())
+    })
 }
 
 #[cfg(test)]
@@ -211,7 +286,8 @@ mod tests {
             gone,
         ];
         let mut names = Names::new(Vec::new());
-        let counts = Counts { since_ms: 1, events: vec![event], images, beyond: 7 };
+        let counts =
+            Counts { since_ms: 1, events: vec![event], images, beyond: 7, ..Counts::default() };
         let named = names.name(&counts);
         let rows: Vec<_> = named
             .iter()
@@ -242,7 +318,7 @@ mod tests {
                 since_ms: 1,
                 events: vec![EventCounts::default()],
                 images,
-                beyond: 0,
+                ..Counts::default()
             });
         }
         assert_eq!(names.images.len(), IMAGES_MAX);

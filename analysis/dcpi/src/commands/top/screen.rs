@@ -7,7 +7,10 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::termion::event::Key;
 
-use super::window::{Sort, Wanted};
+use super::calls::Process;
+use super::history::BARS;
+use super::listing::Line;
+use super::window::{Sort, View, Wanted};
 use names::shorten::{Suffixes, fit as fit_procedure, shorten};
 use report::{TopReport, TopRow, counted, escape};
 
@@ -18,17 +21,52 @@ const INTERVAL_WIDTH: usize = 12;
 /// Narrower terminals do without the interval, and then without samples.
 const INTERVAL_FROM: u16 = 60;
 const SAMPLES_FROM: u16 = 40;
+/// Narrower terminals do without the last minutes.
+const HISTORY_FROM: u16 = 100;
 /// An image's name takes a third of the names' room, within these.
 const IMAGE_WIDTH: (usize, usize) = (8, 32);
 const FILTER_MAX: usize = 100;
+/// Share of a procedure's samples from which on an instruction is bold.
+const HOT: f64 = 0.1;
 const KEYS: &str =
-    "q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event  z zero";
+    "? help  q quit  Enter into  c commands  i images  / filter  s sort  space freeze";
+/// What `?` shows.
+const HELP: &[&str] = &[
+    "Enter, Right  into the row: the procedures of a command, process or image; the callers and",
+    "              instructions of a procedure",
+    "Left, Esc     back; the filter goes first; q ends",
+    "c             by procedure, command, process in turn (of call stacks); i: by image",
+    "s             sorts by samples, procedure, image, time with calls in turn",
+    "/             shows only rows with this text; Enter keeps it, Esc clears it",
+    "space, p      freezes the screen; what comes meanwhile is counted",
+    "a             all since the start, or the last seconds; z starts at zero",
+    "e             the next event; I: with the idle loop",
+    "up, down, page, Home, End (j, k, g, G) move",
+    "",
+    "seconds and CPUs are the row's own; 1.00 CPUs is one CPU that is busy all the time; bars are",
+    "its last 5 minutes, each of 30 s, the highest full (100 columns and more)",
+];
+/// Callers that a procedure's page shows.
+const CALLERS: usize = 6;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     Draw,
     Quit,
     Zero,
+    /// Into the chosen row.
+    Into,
+}
+
+/// The page of a procedure.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Page {
+    pub(super) image: String,
+    pub(super) procedure: String,
+    /// With the seconds, or occurrences, of the procedure that are theirs.
+    pub(super) callers: Vec<(String, f64)>,
+    /// Source lines and instructions; none until they are read.
+    pub(super) lines: Option<Vec<Line>>,
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +77,9 @@ pub(super) struct Screen {
     /// Error of the last request to dcpid.
     pub(super) trouble: Option<String>,
     typed: Option<String>,
+    pub(super) page_of: Option<Page>,
+    is_help: bool,
+    chosen: usize,
     first: usize,
     /// Rows on a page, when it was drawn last.
     page: usize,
@@ -67,35 +108,95 @@ impl Screen {
             return Ask::Draw;
         }
         let page = self.page.max(1);
+        if std::mem::take(&mut self.is_help) && key != Key::Ctrl('c') {
+            return Ask::Draw;
+        }
         match key {
             Key::Char('q') | Key::Ctrl('c') => return Ask::Quit,
+            Key::Char('?') => self.is_help = true,
+            Key::Char('\n') | Key::Right if self.page_of.is_none() => return Ask::Into,
+            Key::Esc | Key::Left | Key::Backspace if self.page_of.is_some() => {
+                (self.page_of, self.first) = (None, 0);
+            }
+            Key::Esc if self.wanted.filter.is_empty() && self.wanted.inside.is_some() => {
+                self.leave();
+            }
             Key::Esc if self.wanted.filter.is_empty() => return Ask::Quit,
             Key::Esc => self.wanted.filter.clear(),
+            Key::Left | Key::Backspace => self.leave(),
+            Key::Char('c') => {
+                let view = match self.wanted.view {
+                    View::Procedures | View::Images => View::Commands,
+                    View::Commands => View::Processes,
+                    View::Processes => View::Procedures,
+                };
+                self.show(view);
+                self.wanted.inside = None;
+            }
             Key::Char('z') => return Ask::Zero,
             Key::Char(' ' | 'p') => self.frozen = !self.frozen,
             Key::Char('s') => {
                 self.wanted.sort = match self.wanted.sort {
                     Sort::Samples => Sort::Procedure,
                     Sort::Procedure => Sort::Image,
-                    Sort::Image => Sort::Samples,
+                    Sort::Image => Sort::Inclusive,
+                    Sort::Inclusive => Sort::Samples,
                 }
             }
-            Key::Char('i') => self.wanted.by_image = !self.wanted.by_image,
+            Key::Char('i') => {
+                let is_images = self.wanted.view == View::Images;
+                self.show(if is_images { View::Procedures } else { View::Images });
+            }
             Key::Char('a') => self.wanted.all = !self.wanted.all,
             Key::Char('I') => self.wanted.idle = !self.wanted.idle,
             Key::Char('e') => {
                 self.wanted.event = (self.wanted.event + 1).checked_rem(events).unwrap_or(0)
             }
             Key::Char('/') => self.typed = Some(self.wanted.filter.clone()),
-            Key::Down | Key::Char('j') => self.first = self.first.saturating_add(1),
-            Key::Up | Key::Char('k') => self.first = self.first.saturating_sub(1),
-            Key::PageDown => self.first = self.first.saturating_add(page),
-            Key::PageUp => self.first = self.first.saturating_sub(page),
-            Key::Home | Key::Char('g') => self.first = 0,
-            Key::End | Key::Char('G') => self.first = usize::MAX,
+            Key::Down | Key::Char('j') => self.go(1, 0),
+            Key::Up | Key::Char('k') => self.go(-1, 0),
+            Key::PageDown => self.go(page as isize, page as isize),
+            Key::PageUp => self.go(-(page as isize), -(page as isize)),
+            Key::Home | Key::Char('g') => self.go(isize::MIN, isize::MIN),
+            Key::End | Key::Char('G') => self.go(isize::MAX, isize::MAX),
             _ => {}
         }
         Ask::Draw
+    }
+
+    /// Moves the chosen row, and the first that is shown. A procedure's page has no chosen line.
+    fn go(&mut self, by: isize, first_by: isize) {
+        let first_by = if self.page_of.is_some() { by } else { first_by };
+        self.chosen = self.chosen.saturating_add_signed(by);
+        self.first = self.first.saturating_add_signed(first_by);
+    }
+
+    fn show(&mut self, view: View) {
+        (self.wanted.view, self.chosen, self.first) = (view, 0, 0);
+    }
+
+    /// Out of a command or process.
+    fn leave(&mut self) {
+        if let Some((_, pid)) = self.wanted.inside.take() {
+            self.show(if pid > 0 { View::Processes } else { View::Commands });
+        }
+    }
+
+    /// Goes into the chosen row: the page of a procedure is to be filled, or the rows change.
+    pub(super) fn go_into(&mut self, report: &TopReport) {
+        let Some(row) = report.rows.get(self.chosen) else { return };
+        if !row.command.is_empty() {
+            let inside: Process = (row.command.clone(), row.pid.unwrap_or(0));
+            self.wanted.inside = Some(inside);
+            self.show(View::Procedures);
+        } else if self.wanted.view == View::Images {
+            self.wanted.filter.clone_from(&row.image);
+            self.show(View::Procedures);
+        } else {
+            let (image, procedure) = (row.image.clone(), row.procedure.clone());
+            self.page_of = Some(Page { image, procedure, ..Page::default() });
+            self.first = 0;
+        }
     }
 
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>, report: &TopReport) {
@@ -108,7 +209,18 @@ impl Screen {
         let foot = u16::from(area.height > 5);
         let page = usize::from(area.height.saturating_sub(3 + foot));
         self.page = page;
-        self.first = self.first.min(report.rows.len().saturating_sub(page));
+        if self.is_help {
+            let lines = ["dcpi top: keys", ""].iter().chain(HELP);
+            (0..).zip(lines).for_each(|(at, text)| line(buffer, area, at, text, Style::new()));
+            return;
+        }
+        if self.page_of.is_some() {
+            return self.draw_page(buffer, area, report);
+        }
+        let rows = report.rows.len();
+        self.chosen = self.chosen.min(rows.saturating_sub(1));
+        let least = self.chosen.saturating_sub(page.saturating_sub(1));
+        self.first = self.first.min(rows.saturating_sub(page)).clamp(least, self.chosen.max(least));
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
         let frozen = if self.frozen { "  FROZEN (space)" } else { "" };
@@ -117,19 +229,19 @@ impl Screen {
             if report.event.is_empty() { "waiting for samples".to_owned() } else { report.head() };
         line(buffer, area, 0, &format!("dcpi top  {head}{of}{frozen}"), bold);
         line(buffer, area, 1, &self.second(report), Style::new());
-        line(buffer, area, 2, &row_line(&titles(), area.width, self.wanted.by_image), reversed);
+        let is_timed = report.rows.iter().any(|row| row.seconds.is_some());
+        let look = (area.width, self.wanted.view, is_timed);
+        line(buffer, area, 2, &row_line(&titles(), look), reversed);
         let suffixes = report.suffixes();
-        for (at, row) in (3..).zip(report.rows.iter().skip(self.first).take(page)) {
-            line(
-                buffer,
-                area,
-                at,
-                &row_line(&cells(row, &suffixes), area.width, self.wanted.by_image),
-                Style::new(),
-            );
+        let shown = report.rows.iter().enumerate().skip(self.first).take(page);
+        for (at, (number, row)) in (3..).zip(shown) {
+            let style = if number == self.chosen { bold } else { Style::new() };
+            line(buffer, area, at, &row_line(&cells(row, &suffixes), look), style);
         }
         if report.rows.is_empty() && page > 0 {
-            let none = if self.wanted.filter.is_empty() {
+            let none = if self.wanted.filter.is_empty() && report.of_stacks {
+                "no call stacks yet; dcpid takes none with --stacks off"
+            } else if self.wanted.filter.is_empty() {
                 "no samples yet"
             } else {
                 "no row matches the filter"
@@ -152,11 +264,73 @@ impl Screen {
         }
     }
 
+    /// The page of a procedure: its row, its callers, its instructions.
+    fn draw_page(&mut self, buffer: &mut Buffer, area: Rect, report: &TopReport) {
+        let Some(page) = &self.page_of else { return };
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let is_it = |row: &&TopRow| row.image == page.image && row.procedure == page.procedure;
+        let row = report.rows.iter().find(is_it).map_or(String::new(), |row| {
+            let [_, share, _] = row.numbers();
+            let cpus = row.cpus.map_or(String::new(), |cpus| format!(", {cpus:.2} CPUs"));
+            let with = row.inclusive_s.map_or(String::new(), |s| format!(", {s:.2} s with calls"));
+            let seconds = row.seconds.map_or(String::new(), |s| format!(", {s:.2} s"));
+            format!("{share} %{seconds}{cpus}{with}")
+        });
+        let head = format!("{} of {}: {row}", page.procedure, page.image);
+        let mut lines: Vec<(String, Style)> = vec![(escape(&head).into_owned(), bold)];
+        let history = report.rows.iter().find(is_it).map(|row| row.history.as_str());
+        if let Some(history) = history.filter(|history| !history.trim().is_empty()) {
+            lines.push((format!("{history}  in the last 5 minutes"), Style::new()));
+        }
+        let all: f64 = page.callers.iter().map(|(_, time)| time).sum();
+        for (caller, time) in page.callers.iter().take(CALLERS) {
+            let share = 100.0 * time / all.max(f64::MIN_POSITIVE);
+            let text = format!("{share:>6.2} %  called by {}", escape(caller));
+            lines.push((text, Style::new()));
+        }
+        lines.push((String::new(), Style::new()));
+        let room = usize::from(area.height).saturating_sub(lines.len() + 1);
+        let code = page.lines.as_deref().unwrap_or_default();
+        if code.is_empty() {
+            let none = match page.lines {
+                Some(_) => "no instructions: its code is in no file here",
+                None => "reading its code",
+            };
+            lines.push((none.to_owned(), Style::new()));
+        }
+        self.page = room;
+        self.first = self.first.min(code.len().saturating_sub(room));
+        let samples: u64 = code.iter().filter_map(|line| line.samples).sum();
+        for Line { samples: of_line, text } in code.iter().skip(self.first).take(room) {
+            let text = escape(text);
+            let share = of_line.map_or(0.0, |of| of as f64 / samples.max(1) as f64);
+            let style = if share >= HOT { bold } else { Style::new() };
+            lines.push(match of_line {
+                Some(0) => (format!("{:10}{text}", ""), style),
+                Some(_) => (format!("{:>6.2} %  {text}", 100.0 * share), style),
+                None => (text.into_owned(), style),
+            });
+        }
+        let last = area.height.saturating_sub(1);
+        for (at, (text, style)) in (0..last).zip(&lines) {
+            line(buffer, area, at, text, *style);
+        }
+        let frozen = if self.frozen { "FROZEN  " } else { "" };
+        let keys = "Left, Esc back  arrows, pages move  space freeze  ? help  q quit";
+        line(buffer, area, last, &format!("{frozen}{keys}"), Style::new());
+    }
+
     fn second(&self, report: &TopReport) -> String {
+        let inside = match &self.wanted.inside {
+            Some((command, 0)) => format!(" of {}", escape(command)),
+            Some((command, pid)) => format!(" of {} [{pid}]", escape(command)),
+            None => String::new(),
+        };
         let sort = match self.wanted.sort {
             Sort::Samples => "samples",
             Sort::Procedure => "procedure",
             Sort::Image => "image",
+            Sort::Inclusive => "time with calls",
         };
         let filter = match self.wanted.filter.as_str() {
             "" => String::new(),
@@ -166,55 +340,115 @@ impl Screen {
             if self.first > 0 { format!("; from row {}", self.first + 1) } else { String::new() };
         // Settings changed by keys come first, because narrow terminals cut off the rest.
         format!(
-            "{} by {sort}{filter}{first}; {}",
+            "{}{inside} by {sort}{filter}{first}; {}",
             counted(report.rows.len() as u64, "row"),
             report.foot()
         )
     }
 }
 
-/// Samples, share, interval, procedure, image.
-type Cells = [String; 5];
+/// The texts of a row.
+struct Cells {
+    samples: String,
+    share: String,
+    interval: String,
+    seconds: String,
+    cpus: String,
+    inclusive: String,
+    history: String,
+    procedure: String,
+    image: String,
+    command: String,
+    pid: String,
+}
 
 fn titles() -> Cells {
-    ["samples", "%", "low–high", "procedure", "image"].map(str::to_owned)
+    let [samples, share, interval, procedure, image] =
+        ["samples", "%", "low–high", "procedure", "image"].map(str::to_owned);
+    let [seconds, cpus, inclusive, history, command, pid] =
+        ["seconds", "CPUs", "with calls", "last 5 min", "command", "pid"].map(str::to_owned);
+    Cells {
+        samples,
+        share,
+        interval,
+        seconds,
+        cpus,
+        inclusive,
+        history,
+        procedure,
+        image,
+        command,
+        pid,
+    }
 }
 
 fn cells(row: &TopRow, suffixes: &Suffixes<'_>) -> Cells {
     let [samples, share, interval] = row.numbers();
-    let procedure = if suffixes.needed(&row.image, &row.procedure) {
-        &row.procedure
-    } else {
-        without_suffix(&row.procedure)
+    let procedure = match suffixes.needed(&row.image, &row.procedure) {
+        true => &row.procedure,
+        false => without_suffix(&row.procedure),
     };
-    [samples, share, interval, escape(procedure).into_owned(), escape(&row.image).into_owned()]
+    let number = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
+    Cells {
+        samples,
+        share,
+        interval,
+        seconds: number(row.seconds),
+        cpus: number(row.cpus),
+        inclusive: number(row.inclusive_s),
+        history: row.history.clone(),
+        procedure: escape(procedure).into_owned(),
+        image: escape(&row.image).into_owned(),
+        command: escape(&row.command).into_owned(),
+        pid: row.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+    }
 }
 
-/// A row as wide as the terminal, with as many columns as fit.
-fn row_line(
-    [samples, share, interval, procedure, image]: &Cells,
-    width: u16,
-    by_image: bool,
-) -> String {
+/// A row as wide as the terminal, with as many columns as fit: of time, where the event counts it,
+/// else of samples.
+fn row_line(cells: &Cells, (width, view, is_timed): (u16, View, bool)) -> String {
     let mut text = String::new();
-    if width >= SAMPLES_FROM {
-        text.push_str(&format!("{samples:>SAMPLES_WIDTH$}  "));
+    let Cells { samples, share, interval, seconds, cpus, inclusive, .. } = cells;
+    match is_timed {
+        true if width >= INTERVAL_FROM => {
+            text.push_str(&format!("{seconds:>7}  {cpus:>6}  {share:>SHARE_WIDTH$}  "));
+            text.push_str(&format!("{inclusive:>10}  "));
+        }
+        true if width >= SAMPLES_FROM => {
+            text.push_str(&format!("{cpus:>6}  {share:>SHARE_WIDTH$}  "));
+        }
+        true => text.push_str(&format!("{share:>SHARE_WIDTH$}  ")),
+        false => {
+            if width >= SAMPLES_FROM {
+                text.push_str(&format!("{samples:>SAMPLES_WIDTH$}  "));
+            }
+            text.push_str(&format!("{share:>SHARE_WIDTH$}  "));
+            if width >= INTERVAL_FROM {
+                text.push_str(&format!("{interval:>INTERVAL_WIDTH$}  "));
+            }
+        }
     }
-    text.push_str(&format!("{share:>SHARE_WIDTH$}  "));
-    if width >= INTERVAL_FROM {
-        text.push_str(&format!("{interval:>INTERVAL_WIDTH$}  "));
+    if width >= HISTORY_FROM {
+        text.push_str(&format!("{:BARS$}  ", cells.history));
     }
     let room = usize::from(width).saturating_sub(text.chars().count());
-    // By image the few that are in none stand where images do.
-    if by_image {
-        let name = if image.is_empty() { procedure } else { image };
-        text.push_str(&fit(shorten, name, room));
-        return text;
+    let Cells { procedure, image, command, pid, .. } = cells;
+    match view {
+        // The few that are in none stand where images do.
+        View::Images => {
+            let name = if image.is_empty() { procedure } else { image };
+            text.push_str(&fit(shorten, name, room));
+        }
+        View::Commands => text.push_str(&fit(shorten, command, room)),
+        View::Processes => text.push_str(&fit(shorten, &format!("{pid:>8}  {command}"), room)),
+        View::Procedures => {
+            let of_image = room.div_ceil(3).clamp(IMAGE_WIDTH.0, IMAGE_WIDTH.1).min(room);
+            let of_procedure = room.saturating_sub(of_image + 2);
+            let procedure = fit(fit_procedure, procedure, of_procedure);
+            let image = fit(shorten, image, of_image);
+            text.push_str(&format!("{procedure:of_procedure$}  {image}"));
+        }
     }
-    let of_image = (room / 3).clamp(IMAGE_WIDTH.0, IMAGE_WIDTH.1).min(room);
-    let of_procedure = room.saturating_sub(of_image + 2);
-    let procedure = fit(fit_procedure, procedure, of_procedure);
-    text.push_str(&format!("{procedure:of_procedure$}  {}", fit(shorten, image, of_image)));
     text
 }
 
@@ -286,7 +520,7 @@ dcpi top  cycles: 20,027 samples in 2.0 s, 49.99 % idle, 1 lost
          12    0.12     0.07–0.21  …extend_desugared              app
           3    0.03     0.01–0.09  [unresolved: no mapping]
 
-q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event
+? help  q quit  Enter into  c commands  i images  / filter  s sort  space freeze
 ";
         let found = drawn(&mut Screen::default(), &example(), 80, 9);
         for (found, expected) in found.lines().zip(expected.lines()) {
@@ -313,7 +547,7 @@ q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event
         keys(&mut screen, "q\n");
         assert!(drawn(&mut screen, &window, 80, 9).contains("no row matches the filter"));
         assert_eq!(screen.key(Key::Esc, 2), Ask::Draw, "the filter goes first");
-        keys(&mut screen, "ess G");
+        keys(&mut screen, "esss G");
         let end = drawn(&mut screen, &window, 80, 9);
         assert!(end.contains("FROZEN"), "{end}");
         assert_eq!((screen.wanted.event, screen.wanted.sort), (1, Sort::Samples));
@@ -355,7 +589,7 @@ q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event
                 for width in (0..70).chain([200, 1000]) {
                     for height in [0, 1, 2, 3, 4, 5, 6, 7, 50] {
                         let mut screen = Screen::default();
-                        screen.wanted.by_image = by_image;
+                        screen.wanted.view = if by_image { View::Images } else { View::Processes };
                         screen.trouble = Some("gone\x1b[2J".to_owned());
                         let text = drawn(&mut screen, &window, width, height);
                         assert!(

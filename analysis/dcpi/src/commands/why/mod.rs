@@ -15,6 +15,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use code::isa::Syntax;
 use image::{ImageId, Vaddr};
+use stats::tally::Tally;
 use stats::{Confidence, Share, wilson};
 use verdict::{Evidence, Hardware, Mechanism, SAMPLES_MIN, Verdict, judge};
 
@@ -192,17 +193,29 @@ struct Judged {
 /// What shares are of.
 #[derive(Clone, Copy, Debug)]
 struct Whole {
-    /// Samples of time on a CPU.
+    /// Samples of time on a CPU, each of the event's weight ([`ImageSamples::equal`]).
     samples: u64,
+    /// As many samples of one weight are as sure.
+    as_sure: f64,
     /// Their share of all selected time; less than 1 where waits belong to it.
     on_cpu: f64,
 }
 
 impl Whole {
+    /// All of it: samples that stand for `weight` each, as those of procedures do.
+    fn of(counted: Tally, weight: f64) -> Self {
+        let all = if weight > 0.0 { counted.occurrences / weight } else { counted.samples as f64 };
+        let one = counted.weight();
+        let as_sure = if one > 0.0 { counted.occurrences / one } else { all };
+        Self { samples: all.round() as u64, as_sure, on_cpu: 1.0 }
+    }
+
     fn share(self, samples: f64) -> Share {
-        let share = wilson(samples.round() as u64, self.samples, Confidence::default());
+        let value = samples / self.samples.max(1) as f64;
+        let (part, all) = ((value * self.as_sure).round() as u64, self.as_sure.round() as u64);
+        let share = wilson(part.min(all), all, Confidence::default());
         let of = |share: f64| share * self.on_cpu;
-        Share { value: of(share.value), low: of(share.low), high: of(share.high) }
+        Share { value: of(value), low: of(share.low.min(value)), high: of(share.high.max(value)) }
     }
 }
 
@@ -292,18 +305,20 @@ pub(crate) fn findings(
     let (event, _) = samples.time()?;
     let (machine, model) = question.on.model(samples, None)?;
     let hardware = question.on.hardware(samples, machine.core_ghz)?;
-    let total = costs::columns(samples).get(event).map_or(0, |column| column.counted.samples);
+    let counted = costs::columns(samples).get(event).map(|column| column.counted);
+    let counted = counted.unwrap_or_default();
+    let weight = samples.events.get(event).map_or(0.0, |event| event.weight);
     let places = question.on.places();
     let mut stacked = match question.procedure {
         Some(_) => None,
         None => Stacked::of(samples, &places, &mut problems).map(Some)?,
     };
-    let mut whole = Whole { samples: total, on_cpu: 1.0 };
+    let mut whole = Whole::of(counted, weight);
+    let total = whole.samples;
     let mut findings = Vec::new();
     if let Some(stacked) = stacked.as_mut().filter(|_| question.waits) {
         let waited = stacked.waits();
         let waited_ns: f64 = waited.values().flat_map(BTreeMap::values).sum();
-        let weight = samples.events.get(event).map_or(0.0, |event| event.weight);
         let on_cpu_ns = total as f64 * weight;
         whole.on_cpu = on_cpu_ns / (on_cpu_ns + waited_ns).max(f64::MIN_POSITIVE);
         findings.append(&mut sums::waits(&waited, on_cpu_ns + waited_ns));
@@ -351,8 +366,11 @@ pub(crate) fn findings(
     let of_code = judged.iter().map(|one| of_code(one, whole)).collect();
     findings.extend(joined(of_code, whole));
     findings.sort_by(by_gain);
-    let explained = (covered.explained, procedures);
-    Ok(Found { findings, judged, model, samples: total, explained, whole, problems })
+    // Of the samples that were taken: their periods may have changed.
+    let taken = counted.samples as f64 / total.max(1) as f64;
+    let explained = ((covered.explained as f64 * taken).round() as u64, procedures);
+    let samples = counted.samples;
+    Ok(Found { findings, judged, model, samples, explained, whole, problems })
 }
 
 /// The error where no procedure that was asked for can be judged.

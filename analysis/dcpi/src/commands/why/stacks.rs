@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use calls::{Calls, EventCalls, Subject, SubjectId, Timed};
+use calls::{Calls, EventCalls, Roots, Subject, SubjectId, Timed};
 use image::ImageOffset;
 use model::{OFF_CPU, RUNNABLE, SourcePlace, Wait};
 use names::procedures::{Places, Rows};
@@ -48,7 +48,7 @@ impl Stacked {
 
     fn timed(&mut self, name: &str) -> Option<Timed> {
         let event: EventCalls = self.calls.events.iter().find(|event| event.name == name)?.clone();
-        Some(self.calls.timed(&event, false))
+        Some(self.calls.timed(&event, Roots::Procedures))
     }
 
     fn name(&self, subject: SubjectId) -> String {
@@ -126,7 +126,8 @@ impl Stacked {
 
     /// The file and line of a function that an interpreter ran, and its name.
     fn script(&self, subject: SubjectId) -> Option<Site> {
-        let Subject::Code { image, name, address: Some(at) } = self.calls.subjects.get(subject)?
+        let Subject::Code { image, name, address: Some(at), .. } =
+            self.calls.subjects.get(subject)?
         else {
             return None;
         };

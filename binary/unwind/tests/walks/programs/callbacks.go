@@ -1,4 +1,5 @@
-// C called by Go, and Go called back by C.
+// C called by Go, and Go called back by C; tracebacks, which the runtime makes on the
+// thread's stack.
 package main
 
 /*
@@ -22,6 +23,8 @@ func back(n C.int) C.int {
 	return sum
 }
 
+var text = make([]byte, 4096)
+
 func main() {
 	numbers := make([]C.int, 2000)
 	for {
@@ -30,5 +33,8 @@ func main() {
 		}
 		C.sort(&numbers[0], C.int(len(numbers)))
 		C.there(3)
+		for i := 0; i < 20; i++ {
+			runtime.Stack(text, false)
+		}
 	}
 }
