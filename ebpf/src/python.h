@@ -49,14 +49,16 @@ INLINE u64 word_of(const void *block, u64 at)
 /* What leads to the current thread's frames; 0: nothing. */
 INLINE u64 list_state(const struct python_layout *layout)
 {
-	u64 thread, state;
+	u64 thread, words, state;
 
 	if (layout->root)
 		return user_word(layout->root);
-	thread = thread_pointer();
+	words = thread = thread_pointer();
 	if (!thread)
 		return 0;
-	state = user_word(thread + layout->state_at);
+	if (layout->table_at)
+		words = user_word(thread + layout->table_at);
+	state = user_word(words + layout->state_at);
 	/* The word may be another library's, or of a thread that never ran Python. */
 	if (!state || layout->id_at == PYTHON_DIRECT)
 		return state;

@@ -55,6 +55,8 @@ struct python_layout {
 	unsigned short instruction_at;
 	unsigned short flags_at;
 	unsigned short step;
+	unsigned short table_at;
+	unsigned short reserved[3];
 };
 /* Which words of a frame that is kept by a frame pointer tell its function. A frame has two blocks,
  * of RUNTIME_BLOCK_BYTES at most: words 0 to 7 are from the stack, 8 to 15 from an object that one
@@ -162,8 +164,9 @@ struct runtime_frame {
 };
 
 ASSERT_SIZE(python_frame, 24);
-ASSERT_SIZE(python_layout, 32);
+ASSERT_SIZE(python_layout, 40);
 ASSERT_OFFSET(python_layout, flags_at, 28);
+ASSERT_OFFSET(python_layout, table_at, 32);
 ASSERT_SIZE(frame_layout, 16);
 ASSERT_OFFSET(frame_layout, words, 12);
 ASSERT_SIZE(list_layout, 32);
@@ -178,12 +181,12 @@ ASSERT_OFFSET(attribute_layout, module_bytes, 18);
 ASSERT_SIZE(attribute, 104);
 ASSERT_SIZE(luajit_layout, 16);
 ASSERT_OFFSET(luajit_layout, jit_base_at, 12);
-ASSERT_SIZE(runtime_layout, 248);
-ASSERT_OFFSET(runtime_layout, frames, 32);
-ASSERT_OFFSET(runtime_layout, list, 48);
-ASSERT_OFFSET(runtime_layout, contexts, 80);
-ASSERT_OFFSET(runtime_layout, erlang, 112);
-ASSERT_OFFSET(runtime_layout, attributes, 208);
-ASSERT_OFFSET(runtime_layout, luajit, 232);
+ASSERT_SIZE(runtime_layout, 256);
+ASSERT_OFFSET(runtime_layout, frames, 40);
+ASSERT_OFFSET(runtime_layout, list, 56);
+ASSERT_OFFSET(runtime_layout, contexts, 88);
+ASSERT_OFFSET(runtime_layout, erlang, 120);
+ASSERT_OFFSET(runtime_layout, attributes, 216);
+ASSERT_OFFSET(runtime_layout, luajit, 240);
 ASSERT_SIZE(runtime_frame, 40);
 ASSERT_OFFSET(runtime_frame, words, 8);

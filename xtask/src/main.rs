@@ -70,6 +70,7 @@ cargo xtask TASK
                    beside perf record [--quick] [--seconds N] [--only PROGRAM]; or inclusive
                    times beside exact counts [--callgrind]; or names against programs whose
                    functions' names say who called them [--names] [--only LANGUAGE]
+                   [--processes N]
   bench waits      waits for known things, a storm of waits, the ledger of 1,000 threads, and what
                    all of it costs [--only known|ledger|storm|cost]
   bench table      sizes, policies and drain intervals of the sampler's table, simulated over

@@ -314,10 +314,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         }
         Err(error) => {
             let known = names().contains(&command);
-            Err(usage(
-                &error,
-                if known { format!("dcpi {command} --help") } else { "dcpi help".to_owned() },
-            ))
+            let help =
+                if known { format!("dcpi {command} --help") } else { "dcpi help".to_owned() };
+            Err(usage(&error, help, by_program(&error, &command)))
         }
     }
 }
@@ -366,8 +365,18 @@ fn with_marked_epochs(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
+/// What was meant by the name of a program where a report of call stacks takes no IMAGE.
+fn by_program(error: &clap::Error, command: &str) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let all = Arguments::command();
+    let mut options = all.find_subcommand(command)?.get_arguments();
+    let selects = options.any(|option| option.get_long() == Some("thread"));
+    (error.kind() == ErrorKind::UnknownArgument && selects && !word.starts_with('-'))
+        .then(|| format!("--command {word}"))
+}
+
 /// The error of a command line: the parser's message in one line, with the command for help.
-fn usage(error: &clap::Error, help: String) -> AnalysisError {
+fn usage(error: &clap::Error, help: String, instead: Option<String>) -> AnalysisError {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
         || error.kind() == ErrorKind::MissingSubcommand
     {
@@ -390,7 +399,7 @@ fn usage(error: &clap::Error, help: String) -> AnalysisError {
         ContextValue::Strings(some) => some.last().cloned(),
         _ => None,
     });
-    if let Some(suggested) = suggested {
+    if let Some(suggested) = suggested.or(instead) {
         message.push_str(&format!(" (did you mean {suggested}?)"));
     }
     AnalysisError::Usage { message, help }
@@ -413,6 +422,16 @@ mod tests {
             },
             other => panic!("{line}: {other:?}"),
         }
+    }
+
+    #[test]
+    fn a_program_is_selected_by_its_command() {
+        let refused = |line: &str| match run(line) {
+            Err(AnalysisError::Usage { message, .. }) => message,
+            other => panic!("{line}: {other:?}"),
+        };
+        assert!(refused("dcpi tree orders").ends_with("(did you mean --command orders?)"));
+        assert!(!refused("dcpi epochs orders").contains("--command"));
     }
 
     #[test]

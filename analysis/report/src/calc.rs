@@ -277,12 +277,12 @@ impl Report for CalcReport {
             true => self.text_head(style, out)?,
             false => self.brief(style, out)?,
         }
-        if self.scale.is_some() {
-            writeln!(out)?;
-            super::stalls::table(&self.sums).write(style, out)?;
-        }
         let samples = self.blocks.iter().map(|block| block.samples).sum::<f64>() + self.omitted.1;
         loops::write(&self.loops, samples, style, out)?;
+        if self.scale.is_some() {
+            writeln!(out)?;
+            super::stalls::write(&self.sums, style, out)?;
+        }
         hottest::text(self, style, out)?;
         for block in &self.blocks {
             writeln!(out)?;

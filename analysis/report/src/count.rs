@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use measure::Interval;
 use stats::{Confidence, Occurrences};
 
 use super::quantity::{counted, plain, thousands};
@@ -23,6 +24,10 @@ crate::fields! {
         /// the kernel's part
         pub system_s: Option<f64>, "s";
         pub confidence: Confidence;
+        /// when the last run ended (RFC 3339, UTC)
+        pub ended: String;
+        /// model of the processor
+        pub cpu: String;
         pub rows (rows): Vec<CountRow>;
         /// what was not counted
         pub notes: Vec<String>;
@@ -49,12 +54,25 @@ crate::fields! {
         pub enabled_share: f64, "share" => "enabled_share";
         /// true: counted by `dcpi ideal`
         pub exact: bool;
+        /// change of the mean since `--baseline`, as a part of what it was, with an interval that
+        /// holds for all events together; ends are null without one; absent: nothing to compare
+        pub change (maybe): Option<Interval>, "share";
         /// value of each run
         pub runs: Vec<f64>, "unit";
     }
 }
 
 impl CountReport {
+    /// The first event whose count is surely larger than before by more than this part, in words.
+    pub fn more_than(&self, effect: f64) -> Option<String> {
+        let is_more = |row: &&CountRow| row.change.is_some_and(|change| change.low > effect);
+        let row = self.rows.iter().find(is_more)?;
+        let [value, between] = changed(row.change);
+        let more = self.rows.iter().filter(is_more).count() - 1;
+        let others = if more > 0 { format!(", and of {more} more") } else { String::new() };
+        Some(format!("more {} than before: {value} % ({between}){others}", row.event))
+    }
+
     fn cpu_seconds(&self) -> Option<f64> {
         let clock = self.rows.iter().find(|row| row.unit == "ns")?;
         Some(clock.of_run?.value / 1e9).filter(|seconds| *seconds > 0.0)
@@ -71,6 +89,11 @@ impl CountReport {
         table.number("a CPU second", "");
         if scaled {
             table.number("counted %", "");
+        }
+        let compares = self.rows.iter().any(|row| row.change.is_some());
+        if compares {
+            table.number("change %", "");
+            table.number("low–high", "");
         }
         table.words("event");
         let cpu = self.cpu_seconds();
@@ -91,12 +114,28 @@ impl CountReport {
             if scaled {
                 cells.push(plain((row.enabled_share * 1000.0).round() / 10.0));
             }
+            if compares {
+                cells.extend(changed(row.change));
+            }
             let exactly = if row.exact { " (by dcpi ideal)" } else { "" };
             cells.push(format!("{}{exactly}", row.event));
             table.row(cells.into_iter().map(Cell::from).collect());
         }
         table
     }
+}
+
+/// A change and its interval, in percent; empty where it is not known.
+fn changed(change: Option<Interval>) -> [String; 2] {
+    let percent = |share: f64| format!("{:+.2}", 100.0 * share);
+    let value = change.map_or_else(String::new, |of| percent(of.value));
+    let between = match change {
+        Some(of) if of.low == of.high => "exact".to_owned(),
+        Some(of) if of.low.is_finite() => format!("{}–{}", percent(of.low), percent(of.high)),
+        Some(_) => "needs -r 2".to_owned(),
+        None => String::new(),
+    };
+    [value, between]
 }
 
 /// A time in ms, or a number.

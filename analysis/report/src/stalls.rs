@@ -2,9 +2,12 @@
 
 use stalls::{Cause, TimeBreakdown, Wait};
 
+use super::Style;
 use super::fields::Fraction;
 use super::quantity::percent;
 use super::table::Table;
+use super::text::line;
+use std::io::{self, Write};
 
 /// The reason for an instruction's wait in the best case.
 pub(super) fn wait(wait: Wait) -> &'static str {
@@ -73,22 +76,34 @@ fn dynamic(sums: &TimeBreakdown) -> (f64, f64) {
 /// Misses of the data cache and the data TLB together, which samples hardly tell apart.
 const OF_DATA: &str = "data cache or TLB miss, together";
 
-/// The table of the time by cause.
-pub(super) fn table(sums: &TimeBreakdown) -> Table {
+/// The table of the time by cause. Causes that may have taken all of the time or none are a line
+/// below it, without `-v`.
+pub(super) fn write(sums: &TimeBreakdown, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::default();
     table.number("at least %", "");
     table.number("at most %", "");
     table.texts("spent on");
+    let mut open = Vec::new();
     for (name, low, high) in
         rows(sums).into_iter().filter(|(_, low, high)| low.abs().max(high.abs()) >= TOLD)
     {
-        table.row(vec![percent(low), percent(high), name]);
+        let is_open = low.abs() < TOLD && high > OPEN && name != OF_DATA;
+        match is_open && !style.verbose {
+            true => open.push(name),
+            false => table.row(vec![percent(low), percent(high), name]),
+        }
     }
-    table
+    table.write(style, out)?;
+    match open.is_empty() {
+        true => Ok(()),
+        false => line(style, out, 2, &format!("may be all or nothing of it: {}", open.join(", "))),
+    }
 }
 
 /// Smallest part of all samples that has a line.
 const TOLD: f64 = 0.0005;
+/// Part of all samples from which on an upper limit says nothing.
+const OPEN: f64 = 0.95;
 
 crate::fields! {
     /// The parts of the time, as parts of all samples.

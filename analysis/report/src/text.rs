@@ -264,7 +264,8 @@ pub(super) fn image_cell(image: &ImageName) -> Cell {
     Cell::name(&image.name).tail(image_id(image))
 }
 
-fn image_id(image: &ImageName) -> String {
+/// What tells the builds of an image apart, where there are several: its id in brackets.
+pub(super) fn image_id(image: &ImageName) -> String {
     if image.ambiguous { format!(" ({})", brief_id(&image.id)) } else { String::new() }
 }
 
@@ -320,7 +321,7 @@ fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
 
 /// The first digits of an id, which tell builds apart but for a chance of 2^-32; of ids that begin
 /// with a word more.
-fn brief_id(id: &image::ImageId) -> String {
+pub(super) fn brief_id(id: &image::ImageId) -> String {
     let short = id.short();
     let first = short.split('-').next().unwrap_or_default();
     let is_hash = first.len() >= 8 && first.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -335,8 +336,13 @@ fn builds(report: &ProfReport) -> Option<String> {
     let first = of_files().next()?;
     let is_other = |image: &&ImageName| image.path == first.path && image.id != first.id;
     let second = of_files().find(is_other)?;
-    let [one, other] = [first, second].map(|image| brief_id(&image.id));
-    Some(format!("two builds of {}: dcpi diff image:{one} image:{other}", first.name))
+    Some(two_builds(&first.name, [first.id, second.id]))
+}
+
+/// How to compare two builds of an image.
+pub(super) fn two_builds(name: &str, ids: [image::ImageId; 2]) -> String {
+    let [one, other] = ids.map(|id| brief_id(&id));
+    format!("two builds of {name}: dcpi diff image:{one} image:{other}")
 }
 
 /// The meaning of a reason for unresolved samples, if its share of samples is large enough.

@@ -92,6 +92,13 @@ crate::fields! {
         /// the change of `--effect`, 0 to 1
         pub effect: f64, "share";
         pub confidence: Confidence;
+        /// when the last run ended (RFC 3339, UTC)
+        pub ended: String;
+        /// model of the processor
+        pub cpu: String;
+        /// 1,000 rounds of a fixed loop between the runs: tells whether another measurement had the
+        /// same clock; null without any
+        pub loop_ns: Option<f64>, "ns";
         /// the command A
         a: Option<&Timed> = |it| it.commands.first();
         /// the same of B
@@ -508,6 +515,9 @@ mod tests {
             by_other: None,
             effect: 0.02,
             confidence: Confidence::from_percent(95.0).unwrap(),
+            ended: "2026-11-05T10:15:00Z".into(),
+            cpu: "a processor".into(),
+            loop_ns: None,
             runs: Vec::new(),
             notes: Vec::new(),
         };

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use image::ImageId;
 use model::{OFF_CPU, RUNNABLE};
 use profiledb::{Covered, Stretch};
 
@@ -9,8 +10,10 @@ use super::fields::{Fraction, Interval, Shown as _};
 use super::json::{Head, ProblemEntry};
 use super::quantity::{counted, duration, moment, percent};
 use super::table::{Cell, Table};
-use super::text::{self, brief, detail, head, lines_by_kind, note, selection};
-use super::{Report, Selection, Style};
+use super::text::{
+    self, brief, detail, head, image_cell, image_id, lines_by_kind, note, selection,
+};
+use super::{ImageName, Report, Selection, Style};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
 use stats::{Occurrences, Share};
@@ -19,6 +22,10 @@ use stats::{Occurrences, Share};
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// A column for which the database has no counts at all.
 const NOT_COVERED: char = '·';
+/// Characters of a mark of the axis of time: `14:03`, or `11-24`.
+const MARK: usize = 5;
+/// Seconds of a day.
+const DAY_S: u64 = 86_400;
 /// Nanoseconds of a second.
 pub(super) const SECOND_NS: f64 = 1e9;
 
@@ -27,8 +34,8 @@ pub(super) const SECOND_NS: f64 = 1e9;
 pub struct TimelineRow {
     /// Its name.
     pub key: String,
-    /// The image of a procedure.
-    pub image: Option<String>,
+    /// The image, or that of a procedure.
+    pub image: Option<ImageName>,
     /// The process number of a command that has one.
     pub pid: Option<u32>,
     /// Occurrences by column, in the event's unit.
@@ -72,8 +79,10 @@ crate::fields! {
     pub struct RowJson<'a> {
         /// name; of a command with its process number, where it has one
         key: &'a str => "key";
-        /// the image of a procedure
+        /// the image, or that of a procedure
         image (maybe): Option<&'a str> => "image";
+        /// its build
+        image_id (maybe): Option<ImageId> => "image_id";
         /// process number of a command or thread; absent: of several processes
         pid (maybe): Option<u32>;
         total: Quantity;
@@ -152,6 +161,35 @@ impl TimelineReport {
         rates.iter().zip(&covered_s).map(level).collect()
     }
 
+    /// The title of the characters over time: when they begin and end (UTC), and what is between.
+    fn axis(&self) -> String {
+        let width = self.columns.len().div_ceil(self.joined());
+        let (Some(first), Some(last)) = (self.columns.first(), self.columns.last()) else {
+            return "over time".to_owned();
+        };
+        let (since, until) = (first.since_unix_s, last.until_unix_s);
+        let is_of_days = until.saturating_sub(since) > DAY_S;
+        let shown = |unix_s: u64| {
+            let moment = moment(unix_s);
+            let part = if is_of_days { moment.get(5..10) } else { moment.get(11..16) };
+            part.unwrap_or_default().to_owned()
+        };
+        if width < 2 * MARK + 2 {
+            return "over time".to_owned();
+        }
+        // Each mark stands above the column of its moment; the last one ends with the columns.
+        let marks = ((width + MARK) / (3 * MARK)).max(2);
+        let mut axis = String::new();
+        for mark in 0..marks {
+            let at = mark * (width - MARK) / (marks - 1);
+            let column =
+                if mark + 1 == marks { None } else { self.columns.get(at * self.joined()) };
+            axis.extend(std::iter::repeat_n(' ', at - axis.chars().count()));
+            axis.push_str(&shown(column.map_or(until, |column| column.since_unix_s)));
+        }
+        axis
+    }
+
     /// The column with the most counts in a second, and how many; not a short one, whose rate is
     /// not known well.
     fn peak(&self, row: &TimelineRow) -> Option<(Stretch, f64)> {
@@ -189,7 +227,7 @@ impl TimelineReport {
         let mut table = Table::default();
         table.number(if self.is_time() { "seconds" } else { "count" }, "");
         table.number("%", "");
-        table.words("over time");
+        table.words(&self.axis());
         // Time of waiting is that of threads.
         let is_wait = [OFF_CPU, RUNNABLE, "usertime"].contains(&self.event.as_str());
         let peak = match (self.is_time(), is_wait) {
@@ -217,10 +255,13 @@ impl TimelineReport {
                 self.sparkline(row).into(),
                 rate.into(),
                 at.into(),
-                Cell::name(&row.key),
             ];
+            let image = row.image.as_ref().map(image_cell);
             if self.by == "procedure" {
-                cells.push(Cell::name(row.image.as_deref().unwrap_or_default()));
+                cells.extend([Cell::name(&row.key), image.unwrap_or_default()]);
+            } else {
+                let tail = row.image.as_ref().map(image_id).unwrap_or_default();
+                cells.push(Cell::name(&row.key).tail(tail));
             }
             table.row(cells);
         }
@@ -276,7 +317,7 @@ impl Report for TimelineReport {
 
     fn columns(&self) -> Option<Vec<&'static str>> {
         let quantity = if self.is_time() { "seconds" } else { "occurrences" };
-        Some(vec!["key", "image", "start", "end", "covered_s", quantity])
+        Some(vec!["key", "image", "image_id", "start", "end", "covered_s", quantity])
     }
 
     fn problems(&self) -> &[Problem] {
@@ -307,7 +348,8 @@ impl TimelineReport {
         };
         RowJson {
             key: &row.key,
-            image: row.image.as_deref(),
+            image: row.image.as_ref().map(|image| image.name.as_str()),
+            image_id: row.image.as_ref().map(|image| image.id),
             pid: row.pid,
             total,
             share: row.share,

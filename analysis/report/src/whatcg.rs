@@ -160,6 +160,8 @@ mod tests {
             share: Share { value: share, low: share, high: share },
             gain: Share { value, low, high },
             image: None,
+            image_id: None,
+            is_one_of_builds: false,
             procedure: None,
             address: None,
             source: None,

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use image::ImageId;
 use stats::Share;
 use verdict::{Certainty, Evidence, Mechanism};
 
@@ -9,7 +10,9 @@ use super::calc::ModelJson;
 use super::fields::{Address, Approximate, Fraction};
 use super::json::{Event, Head, ProblemEntry};
 use super::quantity::counted;
-use super::text::{self, brief, head, line, machine, note, problem_lines, selection};
+use super::text::{
+    self, brief, brief_id, head, line, machine, note, problem_lines, selection, two_builds,
+};
 use super::{EventColumn, Model, Report, Selection, Style};
 use names::shorten::fit;
 use query::problem::Problem;
@@ -44,6 +47,10 @@ crate::fields! {
         pub gain: Share, "share" => "gain" | "gain_low" | "gain_high";
         /// name of the image; absent: of the whole selection
         pub image (maybe): Option<String> => "image";
+        /// its build, where the finding is of one
+        pub image_id (maybe): Option<ImageId> => "image_id";
+        /// whether another build of the image has samples
+        pub is_one_of_builds (text): bool;
         /// name of the procedure
         pub procedure (maybe): Option<String> => "procedure";
         /// the instruction that takes the time, or the first one of the loop
@@ -164,6 +171,12 @@ impl WhyFinding {
         self.mechanism.advice_beside(self.evidence.iter().map(|one| (one.kind, one.value)))
     }
 
+    /// What tells its build apart from others.
+    fn build(&self) -> String {
+        let id = self.image_id.filter(|_| self.is_one_of_builds);
+        id.map(|id| format!(", build {}", brief_id(&id))).unwrap_or_default()
+    }
+
     /// What takes the time, in words.
     fn subject(&self) -> String {
         let place = match (&self.source, self.address) {
@@ -176,9 +189,9 @@ impl WhyFinding {
         };
         match (&self.procedure, &self.image) {
             (Some(procedure), Some(image)) => {
-                format!("{} ({image}){place}", fit(procedure, NAME_MAX))
+                format!("{} ({image}{}){place}", fit(procedure, NAME_MAX), self.build())
             }
-            (None, Some(image)) => image.clone(),
+            (None, Some(image)) => format!("{image}{}", self.build()),
             _ => "the whole selection".to_owned(),
         }
     }
@@ -187,12 +200,30 @@ impl WhyFinding {
 /// Characters of a procedure's name in the text.
 const NAME_MAX: usize = 60;
 
+/// A share below this is shown as 0.0 %.
+const TOLD: f64 = 0.0005;
+
 /// A share as a percentage of two digits.
 fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     match percent {
         9.5.. => format!("{percent:.0} %"),
         _ => format!("{percent:.1} %"),
+    }
+}
+
+impl WhyReport {
+    /// How to compare two builds of one image, where findings are of several.
+    fn builds(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let of_builds = || self.findings.iter().filter(|found| found.is_one_of_builds);
+        let Some(first) = of_builds().next() else { return Ok(()) };
+        let is_other =
+            |found: &&WhyFinding| found.image == first.image && found.image_id != first.image_id;
+        let other = of_builds().find(is_other);
+        let Some((one, other)) = first.image_id.zip(other.and_then(|found| found.image_id)) else {
+            return Ok(());
+        };
+        note(style, out, &two_builds(first.image.as_deref().unwrap_or_default(), [one, other]))
     }
 }
 
@@ -227,9 +258,13 @@ impl Report for WhyReport {
             }
             let Share { value, low, high } = finding.gain;
             if high > 0.0 && finding.mechanism != Mechanism::Unknown {
-                let [value, low, high] = [value, low, high].map(percent);
-                let gain = format!("    to gain: {value} of the time ({low} to {high})");
-                line(style, out, 6, &gain)?;
+                let [about, least, most] = [value, low, high].map(percent);
+                let gain = match (value < TOLD, low < TOLD) {
+                    (true, _) => format!("at most {most} of the time"),
+                    (false, true) => format!("{about} of the time (at most {most})"),
+                    (false, false) => format!("{about} of the time ({least} to {most})"),
+                };
+                line(style, out, 6, &format!("    to gain: {gain}"))?;
             }
             for advice in finding.advised() {
                 line(style, out, 6, &format!("    try: {advice}"))?;
@@ -247,6 +282,7 @@ impl Report for WhyReport {
             let more = counted(self.omitted as u64, "more finding");
             note(style, out, &format!("{more} (-n 0 shows all)"))?;
         }
+        self.builds(style, out)?;
         problem_lines(text::told(&self.problems, style))
             .iter()
             .try_for_each(|line| note(style, out, line))

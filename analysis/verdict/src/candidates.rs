@@ -158,25 +158,58 @@ fn loads(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
         }
     }
     let Some((_, candidate, load)) = most else { return };
-    found.extend(beside_walks(&candidate, load, hardware));
+    found.extend(rival(&candidate, load, hardware));
     found.push(candidate);
 }
 
-/// A rival of page walks: loads from the third-level cache, which has the data of the same loads.
-/// Samples do not tell which of the two takes longer: huge pages took 10 to 23 % off the user time
-/// of a sort and a database, whose loads have 42 to 54 % of the samples.
-fn beside_walks(walks: &Candidate, load: &Instruction, hardware: &Hardware) -> Option<Candidate> {
-    let third = hardware.level_of(load.sketch.span()?).filter(|level| level.number == 3)?;
-    let is_open = walks.mechanism == Mechanism::PageWalk
-        && !load.sketch.is_line_of_pages()
-        && hardware.walk_cycles.0 < 2.0 * third.cycles;
-    is_open.then(|| Candidate {
-        mechanism: Mechanism::LoadFromL3,
-        strength: 0.8 * walks.strength,
-        evidence: walks.evidence.clone(),
-        ..*walks
-    })
+/// The mechanism that would explain the same load as well as the one that its addresses tell: what
+/// a few addresses more would tip must not be said as likely.
+fn rival(best: &Candidate, load: &Instruction, hardware: &Hardware) -> Option<Candidate> {
+    let span = load.sketch.span()?;
+    let mechanism = beside_walks(best, load, span, hardware)
+        .or_else(|| beyond_border(best.mechanism, span, hardware))?;
+    let (strength, evidence) = (0.8 * best.strength, best.evidence.clone());
+    Some(Candidate { mechanism, strength, evidence, ..*best })
 }
+
+/// Of page walks and loads from the third-level cache, which has the data of the same loads, the
+/// other one. Samples do not tell which of the two takes longer: huge pages took 10 to 23 % off the
+/// user time of a sort and a database, whose loads have 42 to 54 % of the samples.
+fn beside_walks(
+    best: &Candidate,
+    load: &Instruction,
+    span: f64,
+    hardware: &Hardware,
+) -> Option<Mechanism> {
+    let third = hardware.level_of(span).filter(|level| level.number == 3)?;
+    let walk = load.sketch.walked_share(span, hardware.tlb_bytes) * hardware.walk_cycles.0;
+    match best.mechanism {
+        Mechanism::PageWalk if !load.sketch.is_line_of_pages() && walk < 2.0 * third.cycles => {
+            Some(Mechanism::LoadFromL3)
+        }
+        Mechanism::LoadFromL3 if 2.0 * walk > third.cycles => Some(Mechanism::PageWalk),
+        _ => None,
+    }
+}
+
+/// The level on the other side of a cache's size, where the memory that a load comes to is about
+/// that large: part of its data is in the cache then, and the size is known from few addresses.
+fn beyond_border(mechanism: Mechanism, span: f64, hardware: &Hardware) -> Option<Mechanism> {
+    let near = |level: &&crate::Level| (span / level.bytes).ln().abs() < BORDER.ln();
+    let level = hardware.levels.iter().find(near)?;
+    let is_within = span <= level.bytes;
+    match (level.number, mechanism) {
+        (2, Mechanism::LoadFromL2) if is_within => Some(Mechanism::LoadFromL3),
+        (2, Mechanism::LoadFromL3) if !is_within => Some(Mechanism::LoadFromL2),
+        (3, Mechanism::LoadFromL3) if is_within => Some(Mechanism::LoadFromMemory),
+        (3, Mechanism::LoadFromMemory) if !is_within => Some(Mechanism::LoadFromL3),
+        _ => None,
+    }
+}
+
+/// Factor by which the size of the memory that a load comes to is known: the error of a median of
+/// some tens of distances.
+const BORDER: f64 = 1.3;
 
 fn of_load(
     (number, load): (usize, &Instruction),
@@ -334,14 +367,16 @@ pub(crate) fn pages(load: &Instruction) -> Option<Evidence> {
 
 fn spread_text(load: &Instruction, span: f64, sketch: &Sketch) -> Evidence {
     let same: u64 = sketch.apart.get(&model::Apart::Line).copied().unwrap_or(0);
-    let text = format!(
-        "addresses of `{}` at {:#x} are spread over {}; of {} pairs {} are in one line",
-        load.text,
-        load.address,
-        bytes(span),
-        sketch.pairs(),
-        same
+    let (pairs, spread) = (sketch.pairs(), bytes(span));
+    let mut text = format!(
+        "`{}` at {:#x} loads or stores within {spread}, by the distances of {pairs} pairs of \
+         addresses",
+        load.text, load.address
     );
+    if same > 0 {
+        let percent = 100.0 * same as f64 / pairs.max(1) as f64;
+        text.push_str(&format!("; {percent:.0} % of them in one line of the cache"));
+    }
     Evidence::of("addresses", text, span, "bytes")
 }
 

@@ -30,6 +30,9 @@ const AT_LIMIT: f64 = 1.3;
 const OF_LIMIT: f64 = 0.35;
 /// Share of a best case that instructions take by their mere number, above which it is full.
 const FULL: f64 = 0.6;
+/// Part of the score of the best mechanism from which on another one of the same load leaves open
+/// which of the two it is.
+const OPEN: f64 = 0.75;
 /// Largest probability of a verdict.
 const PROBABILITY_MAX: f64 = 0.97;
 /// Largest probability of page walks where the pages are not known: memory in huge pages needs
@@ -78,14 +81,18 @@ pub fn judge(region: &Region, hardware: &Hardware) -> Verdict {
             false => unknown(region, limit),
         };
     };
+    let score_of_best = score;
     // Of two that both explain the time, one is true.
     let score = score * (1.0 - 0.45 * rival / score.max(rival));
     let at = region.instructions.iter().find(|one| Some(one.address) == best.at);
     let pages = at.and_then(candidates::pages);
     let knows_pages = pages.is_some();
     let is_by_default = best.evidence.iter().any(|evidence| evidence.kind == "limit");
+    let is_near = |(_, rival): &&(Mechanism, f64)| *rival >= OPEN * score_of_best;
+    let is_open = best.mechanism.is_of_a_load()
+        && of_mechanisms.get(1).filter(is_near).is_some_and(|(rival, _)| rival.is_of_a_load());
     let most = match best.mechanism {
-        _ if is_by_default => POSSIBLE_MAX,
+        _ if is_by_default || is_open => POSSIBLE_MAX,
         Mechanism::PageWalk if !knows_pages => WALKS_MAX,
         _ => PROBABILITY_MAX,
     };

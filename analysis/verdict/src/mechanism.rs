@@ -149,6 +149,11 @@ impl Certainty {
 const HUGE_ALREADY: f64 = 0.9;
 
 impl Mechanism {
+    /// Whether it is the place where loads find their data, or the way there.
+    pub(crate) fn is_of_a_load(self) -> bool {
+        matches!(self, Self::LoadFromL2 | Self::LoadFromL3 | Self::LoadFromMemory | Self::PageWalk)
+    }
+
     /// Whether larger pages may change what it costs.
     pub(crate) fn is_of_pages(self) -> bool {
         matches!(self, Self::PageWalk | Self::LoadFromMemory)

@@ -14,11 +14,13 @@ pub fn runtime_bytes(whole: &RuntimeLayout) -> RuntimeBytes {
     let RuntimeLayout { attributes, luajit, .. } = *whole;
     let PythonLayout { state_at, id_at, frame_at, current_at, block_at, block_bytes, .. } = *layout;
     let PythonLayout { code_at, previous_at, instruction_at, flags_at, step, root, .. } = *layout;
+    let PythonLayout { table_at, reserved, .. } = *layout;
     let words = [
         [id_at, frame_at, current_at, block_at, block_bytes],
         [code_at, previous_at, instruction_at, flags_at, step],
     ];
-    let words = words.into_iter().flatten().flat_map(u16::to_ne_bytes);
+    let words =
+        words.into_iter().flatten().chain([table_at]).chain(reserved).flat_map(u16::to_ne_bytes);
     let python = root.to_ne_bytes().into_iter().chain(state_at.to_ne_bytes()).chain(words);
     let FrameLayout { block_at, block_bytes, object_at, object_bytes, .. } = *frames;
     let FrameLayout { object, tag, tag_mask, tag_bits, words, .. } = *frames;

@@ -56,9 +56,14 @@ pub struct PythonLayout {
     /// From a frame to its caller; 0: the frame has a link. Such frames lie in an area whose
     /// address, and length in words, are the first words of the thread's state.
     pub step: u16,
+    /// In the thread: the address of the table that `state_at` is an offset in (musl); 0: the word
+    /// is in the thread itself.
+    pub table_at: u16,
+    /// 0.
+    pub reserved: [u16; 3],
 }
 
 const _: () = {
-    assert!(size_of::<PythonFrame>() == 24 && size_of::<PythonLayout>() == 32);
-    assert!(offset_of!(PythonLayout, flags_at) == 28);
+    assert!(size_of::<PythonFrame>() == 24 && size_of::<PythonLayout>() == 40);
+    assert!(offset_of!(PythonLayout, flags_at) == 28 && offset_of!(PythonLayout, table_at) == 32);
 };

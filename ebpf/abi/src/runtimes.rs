@@ -234,12 +234,12 @@ pub struct RuntimeFrame {
 const _: () = {
     assert!(size_of::<FrameLayout>() == 16 && offset_of!(FrameLayout, words) == 12);
     assert!(size_of::<ListLayout>() == 32 && offset_of!(ListLayout, step) == 30);
-    assert!(size_of::<RuntimeLayout>() == 248 && offset_of!(RuntimeLayout, frames) == 32);
-    assert!(offset_of!(RuntimeLayout, list) == 48 && offset_of!(RuntimeLayout, contexts) == 80);
-    assert!(size_of::<ErlangLayout>() == 96 && offset_of!(RuntimeLayout, erlang) == 112);
-    assert!(offset_of!(RuntimeLayout, attributes) == 208);
+    assert!(size_of::<RuntimeLayout>() == 256 && offset_of!(RuntimeLayout, frames) == 40);
+    assert!(offset_of!(RuntimeLayout, list) == 56 && offset_of!(RuntimeLayout, contexts) == 88);
+    assert!(size_of::<ErlangLayout>() == 96 && offset_of!(RuntimeLayout, erlang) == 120);
+    assert!(offset_of!(RuntimeLayout, attributes) == 216);
     assert!(offset_of!(ErlangLayout, exit_at) == 80 && offset_of!(ErlangLayout, stack_at) == 90);
-    assert!(size_of::<LuaJitLayout>() == 16 && offset_of!(RuntimeLayout, luajit) == 232);
+    assert!(size_of::<LuaJitLayout>() == 16 && offset_of!(RuntimeLayout, luajit) == 240);
     assert!(size_of::<ContextLayout>() == 32 && offset_of!(ContextLayout, eval_at) == 30);
     assert!(size_of::<RuntimeFrame>() == 40 && offset_of!(RuntimeFrame, words) == 8);
 };

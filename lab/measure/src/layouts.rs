@@ -163,6 +163,74 @@ pub fn compare(layouts: &[Layout], miss: f64, effect: f64) -> Option<Comparison>
     })
 }
 
+/// Compares two programs that were measured at different times, by Welch's t of the logarithms of
+/// times: each layout's median run is one number. `drift` is the largest part by which times of one
+/// program may differ between the two for the machine's sake; no spread of runs tells it, so it is
+/// added to both sides of the interval. None where a program has no runs.
+///
+/// `miss` and `effect` are those of [`compare`].
+#[must_use]
+pub fn compare_apart(
+    [a, b]: [&[Vec<f64>]; 2],
+    (miss, drift): (f64, f64),
+    effect: f64,
+) -> Option<Comparison> {
+    let logs = |layouts: &[Vec<f64>]| -> Vec<f64> {
+        let medians = layouts.iter().filter_map(|runs| median(runs)).map(f64::ln);
+        medians.filter(|log| log.is_finite()).collect()
+    };
+    let (a, b) = (logs(a), logs(b));
+    let (change, error) = welch([&a, &b], miss)?;
+    let reach = drift.ln_1p();
+    let share = |log: f64| log.exp_m1();
+    let (low, high) = (share(change.low - reach), share(change.high + reach));
+    let change_share = Interval { value: share(change.value), low, high };
+    let n = a.len().min(b.len()) as u32;
+    let sd = error * f64::from(n).sqrt();
+    let more = needed(sd, miss, effect.max(drift)).saturating_sub(n);
+    let verdict = match change_share {
+        _ if high < 0.0 => Verdict::Faster,
+        _ if low > 0.0 => Verdict::Slower,
+        _ if n < 2 => Verdict::TooFewLayouts { more: 1 },
+        _ if more == 0 => Verdict::NotDistinguishable,
+        _ => Verdict::TooFewLayouts { more },
+    };
+    let mean = a.iter().sum::<f64>() / a.len() as f64;
+    Some(Comparison {
+        change: change_share,
+        verdict,
+        layouts: b.len(),
+        estimator: Estimator::Medians,
+        layouts_sd: sd,
+        runs_sd: f64::NAN,
+        each: b.into_iter().map(|log| share(log - mean)).collect(),
+    })
+}
+
+/// The difference of the means of two independent samples, b's less a's, and its standard error
+/// (Welch, "The generalization of Student's problem when several different population variances are
+/// involved", Biometrika 34, 1947). Without two numbers in each the interval is not finite. None
+/// where one is empty.
+#[must_use]
+pub fn welch([a, b]: [&[f64]; 2], miss: f64) -> Option<(Interval, f64)> {
+    let of = |all: &[f64]| {
+        let n = all.len() as f64;
+        let mean = all.iter().sum::<f64>() / n;
+        let squares = all.iter().map(|of| (of - mean).powi(2)).sum::<f64>();
+        (!all.is_empty()).then(|| (mean, squares / (n - 1.0) / n, n - 1.0))
+    };
+    let ((mean_a, variance_a, df_a), (mean_b, variance_b, df_b)) = (of(a)?, of(b)?);
+    let (value, variance) = (mean_b - mean_a, variance_a + variance_b);
+    let df = variance.powi(2) / (variance_a.powi(2) / df_a + variance_b.powi(2) / df_b);
+    let reach = match a.len().min(b.len()) {
+        1 => f64::INFINITY,
+        // No spread: both are the same in each run.
+        _ if variance == 0.0 => 0.0,
+        _ => tails::student_quantile(miss, df) * variance.sqrt(),
+    };
+    Some((Interval { value, low: value - reach, high: value + reach }, variance.sqrt()))
+}
+
 /// Layouts with which an effect of this size is found in four of five cases, when layouts' numbers
 /// have this standard deviation. The degrees of freedom depend on the answer, so it is looked for.
 #[must_use]

@@ -66,7 +66,7 @@ struct Seen {
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let switches = ["--quick", "--callgrind", "--names"];
-    refuse_others("stacks", arguments, &switches, &["--seconds", "--only"])?;
+    refuse_others("stacks", arguments, &switches, &["--seconds", "--only", "--processes"])?;
     require_root("stacks")?;
     if arguments.contains(&"--names") {
         return stacks_named::run(arguments);

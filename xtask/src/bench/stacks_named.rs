@@ -57,6 +57,7 @@ struct Found {
 /// Measures all languages. Problems: a pair that is wrong.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let seconds = count(arguments, "--seconds", SECONDS)?;
+    let processes = count(arguments, "--processes", 2)?;
     let only = option(arguments, "--only")?;
     let folder = format!("{FOLDER}/stacks-named");
     fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
@@ -65,14 +66,14 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     for program in ["dcpid", "dcpi"] {
         fs::copy(format!("target/debug/{program}"), folder.join(program))?;
     }
-    println!("two processes, {seconds} s each, {RATE} stacks/s/CPU");
+    println!("{processes} processes, {seconds} s each, {RATE} stacks/s/CPU");
     println!(
         "{:10} {:>8} {:>8} {:>9} {:>8} {:>7}",
         "", "samples", "named %", "pairs", "skipped", "wrong"
     );
     let mut outcome = Outcome::Clean;
     for language in LANGUAGES.iter().filter(|of| only.is_none_or(|only| of.0 == only)) {
-        let found = measure(&folder, language, seconds)?;
+        let found = measure(&folder, language, (processes, seconds))?;
         println!(
             "{:10} {:>8} {:>8.2} {:>9} {:>8} {:>7}",
             language.0,
@@ -90,7 +91,11 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-fn measure(folder: &Path, language: &Language, seconds: u64) -> anyhow::Result<Found> {
+fn measure(
+    folder: &Path,
+    language: &Language,
+    (processes, seconds): (u64, u64),
+) -> anyhow::Result<Found> {
     let Language(_, file, compile, line) = language;
     let template = fs::read_to_string(format!("tests/bench/stacks/named/{file}"))
         .with_context(|| format!("reading {file}"))?;
@@ -108,7 +113,8 @@ fn measure(folder: &Path, language: &Language, seconds: u64) -> anyhow::Result<F
         program.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
         program.spawn().with_context(|| format!("starting {line}"))
     };
-    for mut program in [start()?, start()?] {
+    let started: Vec<Child> = (0..processes).map(|_| start()).collect::<Result<_, _>>()?;
+    for mut program in started {
         program.wait()?;
     }
     // Stacks of the last moments are walked and named.

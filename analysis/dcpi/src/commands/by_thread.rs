@@ -40,9 +40,8 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
         Some(_) => &[Dimension::Attribute],
         None => dimensions(args.by),
     };
-    if !args.images.is_empty() {
-        let why = "rows from call stacks take no IMAGE; a call stack has frames of several";
-        return Err(AnalysisError::Refused(why.to_owned()));
+    if let Some(image) = args.images.first() {
+        return Err(no_image(image));
     }
     let confidence = args.look.confidence;
     let mut problems = Vec::new();
@@ -106,6 +105,14 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
         row.shares = row.counts.iter().zip(&report.events).map(of).collect();
     }
     Ok(report)
+}
+
+/// The error where rows are from call stacks, and an image was named.
+pub(super) fn no_image(image: &str) -> AnalysisError {
+    AnalysisError::Refused(format!(
+        "rows from call stacks take no IMAGE, since a call stack has frames of several; of one \
+         program alone: --command {image}"
+    ))
 }
 
 /// The value of an attribute that a program had set for its thread.

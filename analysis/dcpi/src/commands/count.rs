@@ -13,14 +13,21 @@ use exact::totals::{Total, Totals, TotalsError, TotalsRun};
 use stats::tails;
 use stats::{Confidence, Occurrences};
 
+use super::ideal::database::now_unix_s;
 use super::ideal::engine;
 use super::input::Input;
 use super::passing::pass_on;
 use super::record::{children_cpu_s, exit_code, runnable, shell_word};
-use super::{Outcome, write};
-use crate::options::{Output, parse_confidence};
+use super::{Outcome, baseline, write};
+use crate::destination::Destination;
+use crate::options::{Output, parse_confidence, parse_effect};
+use crate::plain_file;
+use measure::Interval;
+use measure::layouts::welch;
 use query::error::AnalysisError;
+use query::times::rfc3339;
 use report::{CountReport, CountRow};
+use serde::Deserialize;
 
 /// `dcpi count`.
 #[derive(Debug, Args)]
@@ -46,11 +53,30 @@ pub struct Count {
     /// File to write the report to [default: standard error]
     #[arg(short = 'o', long = "output", alias = "to", value_name = "FILE")]
     pub to: Option<PathBuf>,
+    /// Compares with what dcpi count --format json wrote before, on the same kind of processor
+    #[arg(long, value_name = "FILE", value_parser = plain_file::argument())]
+    pub baseline: Option<PathBuf>,
+    /// Change of a count that matters to you, in percent
+    #[arg(long, value_name = "P%", default_value = "1%", value_parser = parse_effect)]
+    pub effect: f64,
+    /// Ends with exit code 1 where an event has this: a step of a build fails
+    #[arg(long, value_name = "CHANGE", value_enum, requires = "baseline")]
+    pub fail_on: Option<FailOn>,
+    /// Also writes the counts to FILE, for Bencher; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub bencher: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
     /// Command to run and count, with its children
     #[arg(value_name = "COMMAND", trailing_var_arg = true, required = true)]
     pub command: Vec<OsString>,
+}
+
+/// The change that ends with an exit code of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FailOn {
+    /// An event's count is larger than before by more than --effect.
+    More,
 }
 
 /// Events that are counted unless others are asked for.
@@ -77,7 +103,12 @@ and its interval tells what that leaves to chance.
 Where the processor has no counter for instructions, and for blocks and calls, which none has, \
 'dcpi ideal' counts them in a run of its own: exactly, of all user code.
 
-Exit codes: that of COMMAND, or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
+With --baseline, change % has the change of each event's mean, and its interval where both have \
+several runs; counts by dcpi ideal vary with the environment alone. --fail-on more fails where the \
+whole interval is above --effect, widened so that chance alone fails one of twenty reports at most; \
+an event without an interval never does, unless its counts are exact.
+
+Exit codes: that of COMMAND; 1 with --fail-on more, if a count is larger; or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
 run; 2 if dcpi count could not do its work.";
 
 pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
@@ -97,6 +128,10 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
         )),
         None => Box::new(io::stderr()),
     };
+    let baseline: Option<Before> =
+        args.baseline.as_deref().map(|path| baseline::read(path, "count")).transpose()?;
+    let bencher = args.bencher.as_deref().map(Destination::from_argument);
+    bencher.map_or(Ok(()), |bencher| bencher.check())?;
     let asked = asked(args)?;
     let (totals, by_ideal, mut notes) = chosen(&asked)?;
     let mut input = Input::keep_for(args.runs + u32::from(!by_ideal.is_empty()))?;
@@ -142,8 +177,14 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     if let Some(other) = ends.iter().find(|end| Some(*end) != ends.first()) {
         notes.push(format!("a later run ended otherwise than the first: {other}"));
     }
+    if let Some(baseline) = &baseline {
+        baseline.compare(&mut rows, args.confidence);
+        notes.push(baseline.note());
+    }
     let words: Vec<String> = args.command.iter().map(|word| shell_word(word.as_ref())).collect();
     let report = CountReport {
+        ended: rfc3339(now_unix_s()),
+        cpu: baseline::cpu(),
         command: words.join(" "),
         runs: done,
         seconds: mean(&seconds, 0.0, args.confidence),
@@ -158,8 +199,67 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     }
     let outcome = write(&report, &args.output, &mut out)?;
     out.flush()?;
+    let measure = |row: &CountRow| {
+        let Occurrences { value, low, high } = row.of_run?;
+        Some((row.event.clone(), Interval { value, low, high }))
+    };
+    let measures: Vec<(String, Interval)> = report.rows.iter().filter_map(measure).collect();
+    baseline::write_bencher(args.bencher.as_ref(), &report.command, &measures)?;
+    if let Some(says) = args.fail_on.and_then(|_| report.more_than(args.effect)) {
+        writeln!(io::stderr(), "dcpi: {says}")?;
+        baseline::annotate("count", &says)?;
+        return Ok(Outcome { code: Some(1), ..outcome });
+    }
     let code = cut.and(stopped.code());
     Ok(Outcome { code: code.or(ends.first().map(|status| exit_code(*status))), ..outcome })
+}
+
+/// What `dcpi count --format json` wrote.
+#[derive(Deserialize)]
+struct Before {
+    ended: String,
+    command: String,
+    rows: Vec<BeforeRow>,
+}
+
+#[derive(Deserialize)]
+struct BeforeRow {
+    event: String,
+    value: Option<f64>,
+    exact: bool,
+    runs: Vec<f64>,
+}
+
+impl Before {
+    /// Adds to each row its change since then. The intervals hold for all events together: each
+    /// misses with its part of the probability (Bonferroni).
+    fn compare(&self, rows: &mut [CountRow], confidence: Confidence) {
+        let miss = (1.0 - confidence.percent() / 100.0) / rows.len().max(1) as f64;
+        for row in rows {
+            let before = self.rows.iter().find(|before| before.event == row.event);
+            row.change = before.and_then(|before| change(before, row, miss));
+        }
+    }
+
+    fn note(&self) -> String {
+        format!("change %: since {}, of {}", self.ended, self.command)
+    }
+}
+
+/// The change of an event's count, as a part of what it was; none where it was 0 and is not.
+fn change(before: &BeforeRow, row: &CountRow, miss: f64) -> Option<Interval> {
+    let (was, is) = (before.value?, row.of_run?.value);
+    let value = match (was == 0.0, is == 0.0) {
+        (true, true) => 0.0,
+        (true, false) => return None,
+        (false, _) => is / was - 1.0,
+    };
+    if before.exact && row.exact {
+        return Some(Interval::exact(value));
+    }
+    let (between, _) = welch([&before.runs, &row.runs], miss)?;
+    let end = |end: f64| if end.is_finite() { end / was.max(f64::MIN_POSITIVE) } else { end };
+    Some(Interval { value, low: end(between.low), high: end(between.high) })
 }
 
 /// The counts, one place for each run.
@@ -271,6 +371,7 @@ fn row(
         varies: runs.len() > 1 || variance > 0.0,
         runs,
         enabled_share,
+        change: None,
         exact: false,
     }
 }
@@ -290,6 +391,7 @@ fn exact_row(event: &str, counts: &Counts) -> CountRow {
         runs: value.into_iter().collect(),
         enabled_share: 1.0,
         varies: false,
+        change: None,
         exact: true,
     }
 }

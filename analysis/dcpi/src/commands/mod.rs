@@ -12,6 +12,7 @@ use report::Report;
 use report::Schema;
 use report::fields::SchemaName;
 
+mod baseline;
 mod blocks;
 mod by_thread;
 pub(crate) mod calc;

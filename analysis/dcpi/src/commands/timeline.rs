@@ -6,8 +6,10 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
+use super::prof::image_name;
 use crate::options::{Chosen, DisplayArgs, Format, OfThreads, Output, RowLimit};
 use calls::USERTIME;
+use image::ImageId;
 use model::Thread;
 use names::interpreted::{self, Sure};
 use names::procedures::{self, Places};
@@ -16,7 +18,7 @@ use query::load::{ImageSamples, Question};
 use query::scope::Dimension;
 use query::timeline::{Load, Of, Timeline};
 use query::unresolved;
-use report::{Selection, TimelineReport, TimelineRow};
+use report::{ImageName, Selection, TimelineReport, TimelineRow};
 use stats::tally::Tally;
 use stats::{Confidence, occurrences, share};
 
@@ -107,10 +109,8 @@ fn parse_columns(text: &str) -> Result<usize, String> {
 
 pub(crate) fn run(args: &TimelineArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let is_command = matches!(args.by, Subject::Command | Subject::Thread);
-    if is_command && !args.images.is_empty() {
-        let why = "rows from call stacks take no IMAGE, since a call stack has frames of several; \
-                   leave it out, or use --by procedure";
-        return Err(AnalysisError::Refused(why.to_owned()));
+    if let Some(image) = args.images.first().filter(|_| is_command) {
+        return Err(super::by_thread::no_image(image));
     }
     let all = args.chosen.all || args.by.dimension().is_some();
     let chosen = Chosen { all, ..args.chosen.clone() };
@@ -178,14 +178,15 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
             for (image, found) in images.iter().zip(found) {
                 problems.extend(found.problems);
                 for counted in found.rows {
-                    let key = (counted.place.name(), Some(image.record.name.clone()), None);
+                    let key = (counted.place.name(), Some(image.record.id), None);
                     add(&mut rows, key, &counted.counts);
                 }
             }
             rows
         }
     };
-    let mut rows = rows(by_key, args.look.confidence);
+    let known = named(&shown(args, &timeline));
+    let mut rows = rows(by_key, &known, args.look.confidence);
     let shown = args.limit.of(rows.len());
     let omitted = rows.split_off(shown).len();
     let Timeline { columns, event, unit, samples, covered_s, .. } = timeline;
@@ -212,7 +213,7 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
 }
 
 /// Name, image and process number of a row.
-type Key = (String, Option<String>, Option<u32>);
+type Key = (String, Option<ImageId>, Option<u32>);
 type Rows = BTreeMap<Key, Vec<Tally>>;
 
 fn add(rows: &mut Rows, key: Key, counts: &[Tally]) {
@@ -227,6 +228,12 @@ fn shown<'a>(args: &TimelineArgs, timeline: &'a Timeline) -> Vec<&'a ImageSample
     timeline.samples.images.iter().filter(is_shown).collect()
 }
 
+/// The names of images; builds of one file are told apart by their ids.
+fn named(images: &[&ImageSamples]) -> BTreeMap<ImageId, ImageName> {
+    let name = |image: &&ImageSamples| (image.record.id, image_name(image, images, false));
+    images.iter().map(name).collect()
+}
+
 fn images(args: &TimelineArgs, timeline: &Timeline) -> Rows {
     let mut rows = Rows::new();
     for image in shown(args, timeline) {
@@ -234,7 +241,7 @@ fn images(args: &TimelineArgs, timeline: &Timeline) -> Rows {
             Some(reason) => format!("{} {}", unresolved::name(reason), image.record.name),
             None => image.record.name.clone(),
         };
-        add(&mut rows, (name, None, None), &image.totals());
+        add(&mut rows, (name, Some(image.record.id), None), &image.totals());
     }
     rows
 }
@@ -291,7 +298,11 @@ fn threads(timeline: &Timeline, key: fn(&Thread) -> String) -> Result<Rows, Anal
 }
 
 /// The rows, those with the most counts first.
-fn rows(by_key: Rows, confidence: Confidence) -> Vec<TimelineRow> {
+fn rows(
+    by_key: Rows,
+    images: &BTreeMap<ImageId, ImageName>,
+    confidence: Confidence,
+) -> Vec<TimelineRow> {
     let all: Tally = by_key.values().flatten().copied().sum();
     let row = |((key, image, pid), counts): (Key, Vec<Tally>)| {
         let total: Tally = counts.iter().copied().sum();
@@ -307,7 +318,7 @@ fn rows(by_key: Rows, confidence: Confidence) -> Vec<TimelineRow> {
         };
         TimelineRow {
             key,
-            image,
+            image: image.and_then(|image| images.get(&image)).cloned(),
             pid,
             counts: counts.iter().map(|count| count.occurrences).collect(),
             total: total_of,
@@ -318,7 +329,10 @@ fn rows(by_key: Rows, confidence: Confidence) -> Vec<TimelineRow> {
     rows.retain(|row| row.total.value > 0.0);
     rows.sort_by(|a, b| {
         let of = |row: &TimelineRow| row.total.value;
-        of(b).total_cmp(&of(a)).then_with(|| (&a.key, &a.image).cmp(&(&b.key, &b.image)))
+        let image =
+            |row: &TimelineRow| row.image.as_ref().map(|image| (image.name.clone(), image.id));
+        let name = |row: &TimelineRow| (row.key.clone(), image(row));
+        of(b).total_cmp(&of(a)).then_with(|| name(a).cmp(&name(b)))
     });
     rows
 }

@@ -271,7 +271,7 @@ fn absurd_times_are_refused_in_one_line() {
         ("timeline --slices 0", "must be a number from 1 to 1000"),
         (
             "timeline --by command python3",
-            "take no IMAGE, since a call stack has frames of several; leave it out",
+            "take no IMAGE, since a call stack has frames of several; of one program alone: --command",
         ),
         ("timeline --event nothing", "no event \"nothing\""),
         ("timeline --event a,b", "name one event"),

@@ -29,7 +29,7 @@ use super::perl_functions::{Kind, Layout};
 use super::{Run, loops_of, runs_of};
 use crate::python::Memory;
 use crate::python::layouts::Group;
-use crate::python::runtime::words_with;
+use crate::python::runtime::{ThreadWord, words_with};
 use crate::questions::{RuntimeFound, UnwoundStack};
 use abi::{
     CONTEXT_BEGINS, CONTEXT_FIRST, CONTEXT_NAMED, CONTEXT_START_SHIFT, ContextLayout,
@@ -180,10 +180,11 @@ impl Program {
                 let Some(first) = first.filter(|at| is_interpreter(memory, *at, &contexts)) else {
                     return RuntimeFound::NotYet;
                 };
-                let Some(state_at) = word_of_threads(memory, first, &maps()) else {
+                let Some(word) = word_of_threads(memory, first, &maps()) else {
                     return RuntimeFound::NotYet;
                 };
-                python = PythonLayout { state_at, id_at: PYTHON_DIRECT, ..python };
+                let ThreadWord { state_at, table_at } = word;
+                python = PythonLayout { state_at, table_at, id_at: PYTHON_DIRECT, ..python };
             }
         }
         RuntimeFound::Layout(RuntimeLayout { python, contexts, ..RuntimeLayout::default() })
@@ -358,10 +359,10 @@ fn is_interpreter(memory: &impl Memory, state: u64, layout: &ContextLayout) -> b
         && at(state, layout.place_at).is_some_and(|place| place != 0)
 }
 
-/// The offset in each thread of the word of `pthread_getspecific` with its interpreter, found in
-/// the thread that has the first interpreter. A thread of the C library has its own address in its
+/// Where each thread has the word of `pthread_getspecific` with its interpreter, found in the thread
+/// that has the first interpreter. A thread of the C library has its own address in its
 /// words 0 and 2 (`tcbhead_t`, sysdeps/x86_64/nptl/tls.h of glibc).
-pub fn word_of_threads(memory: &impl Memory, interpreter: u64, maps: &[u8]) -> Option<i32> {
+pub fn word_of_threads(memory: &impl Memory, interpreter: u64, maps: &[u8]) -> Option<ThreadWord> {
     for Range { start, end } in areas(maps) {
         let mut bytes = vec![0; usize::try_from(end - start).ok()?];
         let read = memory.read(start, &mut bytes);
@@ -374,7 +375,7 @@ pub fn word_of_threads(memory: &impl Memory, interpreter: u64, maps: &[u8]) -> O
             }
             let mut words = words_with(memory, thread, interpreter).into_iter();
             if let (Some(only), None) = (words.next(), words.next()) {
-                return i32::try_from(only).ok();
+                return Some(only);
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::perl::{self, Program, groups, may_be_perl, word_of_threads};
 use super::perl_functions::{Kind, Layout};
 use crate::python::Memory;
+use crate::python::runtime::ThreadWord;
 use crate::python::tests::Bytes;
 use crate::questions::{Language, RuntimeFound, UnwoundStack};
 use abi::{
@@ -279,7 +280,8 @@ fn threads() -> (Bytes, Vec<u8>) {
 #[test]
 fn the_word_of_perls_threads_is_found_by_what_is_in_it() {
     let (memory, maps) = threads();
-    assert_eq!(word_of_threads(&memory, 0x9000, &maps), Some(1048));
+    let word = ThreadWord { state_at: 1048, table_at: 0 };
+    assert_eq!(word_of_threads(&memory, 0x9000, &maps), Some(word));
     assert_eq!(word_of_threads(&memory, 0x9008, &maps), None, "another interpreter's");
     memory.put_words(0x10_0040, &[(1056, 3), (1064, 0x9000)]);
     assert_eq!(word_of_threads(&memory, 0x9000, &maps), None, "which of both is not known");

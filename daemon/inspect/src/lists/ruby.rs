@@ -88,18 +88,15 @@ impl Program {
             .then(|| variable_of_threads(memory, self.vm.wrapping_add(bias)));
         let Some(Some(state_at)) = found else { return RuntimeFound::NotYet };
         let python = PythonLayout {
-            root: 0,
             state_at,
             id_at: PYTHON_DIRECT,
             frame_at: 16,
             current_at: PYTHON_DIRECT,
-            block_at: 0,
             block_bytes: 40,
             code_at: 16,
-            previous_at: 0,
-            instruction_at: 0,
             flags_at: 32 | PYTHON_FLAGS_THERE,
             step: self.frame_bytes(),
+            ..PythonLayout::default()
         };
         RuntimeFound::Layout(RuntimeLayout { python, ..RuntimeLayout::default() })
     }

@@ -98,6 +98,8 @@ const fn sampler(
         instruction_at,
         flags_at,
         step: 0,
+        table_at: 0,
+        reserved: [0; 3],
     }
 }
 

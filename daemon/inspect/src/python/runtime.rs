@@ -10,6 +10,10 @@ const THREADS_MAX: usize = 64;
 /// Bytes of the C library's thread that are searched: glibc's `struct pthread` has about 2300, the
 /// first 32 words of `pthread_setspecific` among the first 1400.
 const THREAD_BYTES: usize = 2048;
+/// Words of musl's thread, among them the address of its table.
+const THREAD_WORDS: usize = 64;
+/// Words of that table (PTHREAD_KEYS_MAX, include/limits.h of musl 1.2).
+const KEYS_MAX: usize = 128;
 /// Largest number of how often a key of `pthread_setspecific` was used, which lies before its word.
 const USES_MAX: u64 = 1 << 20;
 
@@ -21,15 +25,26 @@ pub fn places(found: &Found<'_>, memory: &impl Memory) -> Option<PythonLayout> {
     }
     let runtime = found.program.runtime(found.bias);
     let layout = found.program.layout(memory, found.bias)?;
-    let state_at = word_of_threads(&layout, memory, runtime)?;
-    Some(PythonLayout { state_at, ..layout.sampler })
+    let ThreadWord { state_at, table_at } = word_of_threads(&layout, memory, runtime)?;
+    Some(PythonLayout { state_at, table_at, ..layout.sampler })
 }
 
-/// The offset in each thread of the word with the address of its state.
-pub fn word_of_threads(layout: &Layout, memory: &impl Memory, runtime: u64) -> Option<i32> {
+/// Where each thread has the address of its state: [`PythonLayout::state_at`] and
+/// [`PythonLayout::table_at`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ThreadWord {
+    /// Offset of the word, in bytes.
+    pub state_at: i32,
+    /// Offset in the thread of the address of the table that the word is in; 0: the word is in the
+    /// thread.
+    pub table_at: u16,
+}
+
+/// Where the threads of an interpreter have the address of their state.
+pub fn word_of_threads(layout: &Layout, memory: &impl Memory, runtime: u64) -> Option<ThreadWord> {
     let interpreter = memory.word(runtime.checked_add(layout.interpreters)?)?;
     let mut state = memory.word(interpreter.checked_add(layout.threads)?)?;
-    let mut common: Option<BTreeSet<usize>> = None;
+    let mut common: Option<BTreeSet<ThreadWord>> = None;
     for _ in 0..THREADS_MAX {
         if state == 0 {
             break;
@@ -50,14 +65,16 @@ pub fn word_of_threads(layout: &Layout, memory: &impl Memory, runtime: u64) -> O
     }
     let mut common = common?.into_iter();
     match (common.next(), common.next()) {
-        (Some(only), None) => i32::try_from(only).ok(),
+        // Two addresses may lead into one table; the nearer one is that of its begin.
+        (Some(first), other) => (other.is_none() || first.table_at != 0).then_some(first),
         _ => None,
     }
 }
 
-/// Offsets in a thread of words with this value and, before each, a number of uses, which is odd
-/// (struct pthread_key_data of glibc, nptl/descr.h).
-pub fn words_with(memory: &impl Memory, thread: u64, value: u64) -> BTreeSet<usize> {
+/// Words of a thread with this value and, before each, a number of uses, which is odd (struct
+/// pthread_key_data of glibc, nptl/descr.h). Without any, words in tables that the thread has the
+/// address of (`tsd` of struct pthread of musl 1.1 and 1.2, src/internal/pthread_impl.h).
+pub fn words_with(memory: &impl Memory, thread: u64, value: u64) -> BTreeSet<ThreadWord> {
     let mut bytes = [0; THREAD_BYTES];
     let read = if thread == 0 { 0 } else { memory.read(thread, &mut bytes) };
     let words = bytes.get(..read).unwrap_or_default().as_chunks::<8>().0;
@@ -67,5 +84,23 @@ pub fn words_with(memory: &impl Memory, thread: u64, value: u64) -> BTreeSet<usi
         _ => false,
     };
     let pairs = words.windows(2).enumerate().filter(|(_, pair)| is_it(pair));
-    pairs.map(|(place, _)| 8 * (place + 1)).collect()
+    let in_thread = |(place, _)| {
+        let state_at = i32::try_from(8 * (place + 1)).ok()?;
+        Some(ThreadWord { state_at, table_at: 0 })
+    };
+    let found: BTreeSet<ThreadWord> = pairs.filter_map(in_thread).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let tables = words.iter().map(word).enumerate().take(THREAD_WORDS).skip(1);
+    let tables = tables.filter(|(_, table)| ![0, thread].contains(table) && table % 8 == 0);
+    let in_table = |(place, table): (usize, u64)| {
+        let mut bytes = [0; 8 * KEYS_MAX];
+        let read = memory.read(table, &mut bytes);
+        let keys = bytes.get(..read).unwrap_or_default().as_chunks::<8>().0;
+        let key = keys.iter().position(|key| word(key) == value)?;
+        let (state_at, table_at) = (i32::try_from(8 * key).ok()?, u16::try_from(8 * place).ok()?);
+        Some(ThreadWord { state_at, table_at })
+    };
+    tables.filter_map(in_table).collect()
 }

@@ -196,7 +196,11 @@ fn runtime_with(words: &[u64]) -> Bytes {
 
 #[test]
 fn the_word_of_threads_is_found_by_what_is_in_it() {
-    let find = |memory: &Bytes| runtime::word_of_threads(&layout(11), memory, 0x1000);
+    let find = |memory: &Bytes| {
+        let word = runtime::word_of_threads(&layout(11), memory, 0x1000)?;
+        assert_eq!(word.table_at, 0);
+        Some(word.state_at)
+    };
     assert_eq!(find(&runtime_with(&[0x318])), Some(0x318));
     assert_eq!(find(&runtime_with(&[0x328, 0x328, 0x328])), Some(0x328));
     assert_eq!(find(&runtime_with(&[0x328, 0x338])), None, "threads have no word in common");
@@ -211,6 +215,30 @@ fn the_word_of_threads_is_found_by_what_is_in_it() {
     let other = runtime_with(&[0x318]);
     other.put_words(0x10_000, &[(16, 0x3000)]);
     assert_eq!(find(&other), None, "a thread of another interpreter");
+}
+
+#[test]
+fn threads_of_musl_have_the_word_in_a_table() {
+    let memory = Bytes::default();
+    let (interpreter, state, thread) = (0x2000, 0x10_000, 0x11_000);
+    memory.put_words(0x1000, &[(40, interpreter)]);
+    memory.put_words(interpreter, &[(16, state)]);
+    memory.put_words(state, &[(8, 0), (16, interpreter), (152, thread)]);
+    memory.put(thread, &[0; 512]);
+    memory.put(0x13_000, &[0; 1024]);
+    // The thread itself, both neighbours in the list of threads, and the table.
+    let words = [(0, thread), (16, thread), (24, thread), (0x80, 0x13_000)];
+    memory.put_words(thread, &words);
+    memory.put_words(0x13_000, &[(16, state)]);
+    let find = || runtime::word_of_threads(&layout(11), &memory, 0x1000);
+    let word = runtime::ThreadWord { state_at: 16, table_at: 0x80 };
+    assert_eq!(find(), Some(word));
+    // An address before the table, from which the word is farther.
+    memory.put(0x12_f80, &[0; 128]);
+    memory.put_words(thread, &[(8, 0x12_f80)]);
+    assert_eq!(find(), Some(word));
+    memory.put_words(0x13_000, &[(16, 0)]);
+    assert_eq!(find(), None, "a thread without the word");
 }
 
 #[test]

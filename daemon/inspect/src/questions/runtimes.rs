@@ -174,6 +174,8 @@ struct LayoutFields {
     instruction_at: u16,
     flags_at: u16,
     step: u16,
+    table_at: u16,
+    reserved: [u16; 3],
 }
 
 /// The fields of an [`ErlangLayout`].

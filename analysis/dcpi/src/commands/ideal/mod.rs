@@ -2,7 +2,7 @@
 //! nothing waits for memory or guesses wrong.
 
 mod coverage;
-pub(super) mod database;
+pub(in crate::commands) mod database;
 mod sampled;
 
 use std::collections::BTreeMap;

@@ -75,6 +75,12 @@ impl Host {
         }
     }
 
+    /// Time of 1,000 rounds of the fixed loop between the runs, ns: tells whether another
+    /// measurement had the same clock. None without runs.
+    pub(super) fn loop_ns(&self) -> Option<f64> {
+        peak(&self.pieces, 0.25).map(|fast| 1000.0 * fast / f64::from(self.rounds))
+    }
+
     /// What there is to say, a sentence each. `delayed` is the share of each command's wall-clock
     /// time in which its first thread was ready and no CPU was free.
     pub(super) fn notes(&self, delayed: &[f64]) -> Vec<String> {

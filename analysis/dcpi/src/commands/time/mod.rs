@@ -1,5 +1,6 @@
 //! `dcpi time`: whether one command is faster than another, really.
 
+mod before;
 mod function;
 mod host;
 mod one_run;
@@ -15,17 +16,20 @@ use std::time::Duration;
 
 use clap::Args;
 use measure::humps::median;
-use measure::{kbest, layouts, warmup};
+use measure::{Interval, kbest, layouts, warmup};
 use report::{Clock, RunRow, TimeReport, Timed, Times};
 use stats::Confidence;
 
+use super::ideal::database::now_unix_s;
 use super::record::{runnable, shell_word};
-use super::{Outcome, write_and_keep};
+use super::{Outcome, baseline, write_and_keep};
 use crate::destination::{Destination, svg_path};
 use crate::options::{Output, parse_confidence, parse_effect, parse_timeout};
 use crate::plain_file;
+use before::Before;
 use one_run::Runner;
 use query::error::AnalysisError;
+use query::times::rfc3339;
 use session::{Measured, Plan};
 
 /// Most runs of a command: each takes about 100 bytes of memory, and its line in JSON.
@@ -96,6 +100,14 @@ pub struct Time {
     /// Ends with exit code 1 where the verdict is this: a step of a build fails
     #[arg(long, value_name = "VERDICT", value_enum)]
     pub fail_on: Option<FailOn>,
+    /// Compares the command, as B, with what dcpi time --format json wrote of one command before, on
+    /// the same kind of processor
+    #[arg(long, value_name = "FILE", value_parser = plain_file::argument(),
+        conflicts_with = "function")]
+    pub baseline: Option<PathBuf>,
+    /// Also writes the time that decides to FILE, for Bencher; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub bencher: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
     /// Commands: 'A words' 'B words', or A words -- B words; or one alone
@@ -125,6 +137,10 @@ order. Before each pair of runs the environment gets another size, which moves t
 kernel draws other addresses; --relink also draws an order of the programs' parts, which moves \
 times by some percent and which no number of runs of one build can tell.
 
+With --baseline, A was measured before. What the machine does otherwise since then looks like a \
+change of the program: the interval allows for --effect, or for more where a fixed loop takes \
+another time than then. Both in one run, A -- B, are compared with less doubt.
+
 The interval is of layouts: each layout gives one number. 'Not distinguishable' says how large the \
 difference may still be; 'too few layouts' says how many more would show a change of --effect in \
 four of five cases. To add layouts until the answer pleases makes it wrong more often than the \
@@ -141,11 +157,17 @@ pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     // Checks before the runs that the request can be met.
     let picture = args.picture.as_deref().map(Destination::from_argument);
     picture.as_ref().map_or(Ok(()), Destination::check)?;
-    if args.fail_on.is_some() && words::commands(&args.command)?.len() < 2 {
-        return Err(AnalysisError::Usage {
-            message: "--fail-on needs two commands, A and B".to_owned(),
-            help: "dcpi time --help".to_owned(),
-        });
+    let bencher = args.bencher.as_deref().map(Destination::from_argument);
+    bencher.map_or(Ok(()), |bencher| bencher.check())?;
+    let commands = words::commands(&args.command)?.len();
+    let refused = |message: &str| {
+        let (message, help) = (message.to_owned(), "dcpi time --help".to_owned());
+        Err(AnalysisError::Usage { message, help })
+    };
+    match (commands, &args.baseline, args.fail_on) {
+        (2, Some(_), _) => return refused("--baseline stands for A: name one command, B"),
+        (1, None, Some(_)) => return refused("--fail-on needs two commands, or --baseline"),
+        _ => {}
     }
     let (plan, mut report) = timed(args)?;
     let functions = functions(args, &plan, &mut report);
@@ -153,6 +175,17 @@ pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         report.comparison.as_ref().is_some_and(|found| found.verdict == layouts::Verdict::Slower);
     let outcome = kept(&report, &args.output, (picture.as_ref(), functions), out)?;
     let fails = args.fail_on == Some(FailOn::Slower) && is_slower;
+    if let Some(timed) = report.commands.last() {
+        let times = if report.clock.is_cpu() { timed.cpu_s } else { timed.wall_s };
+        let ns = |seconds: f64| seconds * 1e9;
+        let Interval { value, low, high } = times.layouts;
+        let latency = Interval { value: ns(value), low: ns(low), high: ns(high) };
+        let measures = [("latency".to_owned(), latency)];
+        baseline::write_bencher(args.bencher.as_ref(), &timed.command, &measures)?;
+    }
+    if fails {
+        baseline::annotate("time", &report.verdict())?;
+    }
     Ok(Outcome { code: fails.then_some(1).or(outcome.code), ..outcome })
 }
 
@@ -183,13 +216,14 @@ pub(super) fn timed(args: &Time) -> Result<(Plan, TimeReport), AnalysisError> {
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
         ignores_failure: args.ignore_failure,
     };
+    let before = args.baseline.as_deref().map(Before::read).transpose()?;
     let runner = Runner::new(args.input.clone(), args.show_output, args.timeout)?;
     let measured = session::measure(&plan, &runner)?;
     if measured.rows.is_empty() {
         let why = measured.ended.unwrap_or_else(|| "there was no run".to_owned());
         return Err(AnalysisError::Refused(format!("nothing was measured: {why}; run it again")));
     }
-    let report = evaluated(args, &plan, measured);
+    let report = evaluated(args, &plan, measured, before);
     Ok((plan, report))
 }
 
@@ -234,27 +268,41 @@ fn miss(confidence: Confidence) -> f64 {
     1.0 - confidence.percent() / 100.0
 }
 
-fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
+fn evaluated(args: &Time, plan: &Plan, measured: Measured, before: Option<Before>) -> TimeReport {
     let Measured { mut rows, host, ended } = measured;
+    let mut commands: Vec<String> = plan.commands.iter().map(session::shown).collect();
+    let loop_ns = host.loop_ns();
+    let drift = before.as_ref().map(|before| before.drift(loop_ns, args.effect));
+    let mut notes: Vec<String> =
+        ended.map(|why| format!("not all layouts: {why}")).into_iter().collect();
+    if let Some(before) = before {
+        notes.push(before.note(loop_ns));
+        rows.iter_mut().for_each(|row| row.command = 1);
+        rows.splice(..0, before.rows);
+        commands.insert(0, before.command);
+    }
     let clock = clock(args.clock, &rows);
-    let warm_up = leave_out_warm_up(&mut rows, clock, plan.commands.len());
+    let warm_up = leave_out_warm_up(&mut rows, clock, commands.len());
     let miss = miss(args.confidence);
-    let compare = |of: fn(&RunRow) -> f64| {
-        let all = pairs(&rows, of);
-        layouts::compare(&all, miss, args.effect).filter(|_| plan.commands.len() > 1)
+    let compare = |of: fn(&RunRow) -> f64| match drift {
+        Some(drift) => {
+            let [a, b] = [0, 1].map(|command| by_layout(&rows, command, of));
+            layouts::compare_apart([&a, &b], (miss, drift), args.effect)
+        }
+        None if commands.len() < 2 => None,
+        None => layouts::compare(&pairs(&rows, of), miss, args.effect),
     };
     let (by_cpu, by_wall) = (compare(RunRow::cpu_s), compare(|row| row.wall_s));
     let (comparison, other) = if clock.is_cpu() { (by_cpu, by_wall) } else { (by_wall, by_cpu) };
-    let commands: Vec<Timed> = plan
-        .commands
-        .iter()
+    let commands: Vec<Timed> = commands
+        .into_iter()
         .enumerate()
-        .map(|(index, words)| {
+        .map(|(index, command)| {
             let of_command = || rows.iter().filter(move |row| row.command == index);
             let (delayed, wall) = of_command()
                 .fold((0.0, 0.0), |sum, row| (sum.0 + row.delayed_s, sum.1 + row.wall_s));
             Timed {
-                command: session::shown(words),
+                command,
                 cpu_s: times(&rows, index, RunRow::cpu_s, miss),
                 wall_s: times(&rows, index, |row| row.wall_s, miss),
                 delayed: delayed / f64::max(wall, f64::MIN_POSITIVE),
@@ -265,8 +313,6 @@ fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
         })
         .collect();
     let delayed: Vec<f64> = commands.iter().map(|timed| timed.delayed).collect();
-    let mut notes: Vec<String> =
-        ended.map(|why| format!("not all layouts: {why}")).into_iter().collect();
     notes.extend(of_commands(&commands));
     notes.extend(host.notes(&delayed));
     TimeReport {
@@ -277,6 +323,9 @@ fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
         by_other: other,
         effect: args.effect,
         confidence: args.confidence,
+        ended: rfc3339(now_unix_s()),
+        cpu: baseline::cpu(),
+        loop_ns,
         commands,
         runs: rows,
         notes,
@@ -362,16 +411,20 @@ fn pairs(rows: &[RunRow], of: fn(&RunRow) -> f64) -> Vec<layouts::Layout> {
     all
 }
 
+/// A command's runs by layout, without warm-up.
+fn by_layout(rows: &[RunRow], command: usize, of: fn(&RunRow) -> f64) -> Vec<Vec<f64>> {
+    let own: Vec<&RunRow> =
+        rows.iter().filter(|row| row.command == command && !row.warm_up).collect();
+    let layouts = own.chunk_by(|a, b| a.layout == b.layout);
+    layouts.map(|runs| runs.iter().map(|row| of(row)).collect()).collect()
+}
+
 fn times(rows: &[RunRow], command: usize, of: fn(&RunRow) -> f64, miss: f64) -> Times {
     let own: Vec<&RunRow> =
         rows.iter().filter(|row| row.command == command && !row.warm_up).collect();
     let all: Vec<f64> = own.iter().map(|row| of(row)).collect();
-    let by_layout: Vec<Vec<f64>> = own
-        .chunk_by(|a, b| a.layout == b.layout)
-        .map(|runs| runs.iter().map(|row| of(row)).collect())
-        .collect();
     Times {
-        layouts: layouts::mean(&by_layout, miss).unwrap_or_default(),
+        layouts: layouts::mean(&by_layout(rows, command, of), miss).unwrap_or_default(),
         mean: all.iter().sum::<f64>() / all.len().max(1) as f64,
         median: median(&all).unwrap_or_default(),
         fastest: all.iter().copied().reduce(f64::min).unwrap_or_default(),

@@ -31,7 +31,7 @@ use calls::USERTIME;
 use names::named;
 use names::procedures::{self, Needed, Places};
 use query::error::AnalysisError;
-use query::load::Samples;
+use query::load::{ImageSamples, Samples};
 use query::problem::{self, Problem};
 use report::{
     Model, Selection, StallRow, WhyAlternative, WhyExperiment, WhyFinding, WhyReport, WhySource,
@@ -279,6 +279,7 @@ fn report(
     let unexplained = unexplained(&findings, total);
     let omitted = findings.split_off(args.max.of(findings.len())).len();
     let places = args.on.places();
+    mark_builds(&mut findings, &samples);
     add_sources(&mut findings, &found.judged, (&samples, &places), &mut found.problems);
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(WhyReport {
@@ -410,7 +411,8 @@ const JOINED_MAX: f64 = 0.15;
 /// different code have nothing in common.
 fn joined(findings: Vec<WhyFinding>, whole: Whole) -> Vec<WhyFinding> {
     let mut kept: Vec<WhyFinding> = Vec::new();
-    let mut small: BTreeMap<(Mechanism, Option<String>), Vec<WhyFinding>> = BTreeMap::new();
+    type Of = (Mechanism, Option<String>, Option<ImageId>);
+    let mut small: BTreeMap<Of, Vec<WhyFinding>> = BTreeMap::new();
     for found in findings {
         let is_of_its_own = matches!(
             found.mechanism,
@@ -422,7 +424,8 @@ fn joined(findings: Vec<WhyFinding>, whole: Whole) -> Vec<WhyFinding> {
         if found.share.value > JOINED_MAX || is_of_its_own {
             kept.push(found);
         } else {
-            small.entry((found.mechanism, found.image.clone())).or_default().push(found);
+            let of = (found.mechanism, found.image.clone(), found.image_id);
+            small.entry(of).or_default().push(found);
         }
     }
     for mut all in small.into_values() {
@@ -472,7 +475,21 @@ fn unexplained(findings: &[WhyFinding], total: u64) -> Share {
 /// The finding of a piece of a program's code.
 fn of_code(one: &Judged, whole: Whole) -> WhyFinding {
     let name = (Some(one.name.clone()), Some(one.procedure.clone()));
-    finding(whole, one.samples, &one.verdict, name, Some(one.address()))
+    let of = finding(whole, one.samples, &one.verdict, name, Some(one.address()));
+    WhyFinding { image_id: Some(one.image), ..of }
+}
+
+/// Marks findings of images of whose name another build has samples.
+fn mark_builds(findings: &mut [WhyFinding], samples: &Samples) {
+    for found in findings {
+        let is_other = |image: &ImageSamples| {
+            image.wanted
+                && image.unresolved().is_none()
+                && found.image.as_ref() == Some(&image.record.name)
+                && found.image_id.is_some_and(|id| id != image.record.id)
+        };
+        found.is_one_of_builds = samples.images.iter().any(is_other);
+    }
 }
 
 /// Adds the places in the source to findings that are shown. The debug information of an image is
@@ -489,8 +506,7 @@ fn add_sources(
             own.map(|one| (one.procedure.as_str(), one.address())).collect();
         let is_own = |found: &&mut WhyFinding| {
             let of = found.procedure.as_deref().zip(found.address);
-            found.image.as_ref() == Some(&image.record.name)
-                && of.is_some_and(|of| own.contains(&of))
+            found.image_id == Some(image.record.id) && of.is_some_and(|of| own.contains(&of))
         };
         let mut own: Vec<&mut WhyFinding> = findings.iter_mut().filter(is_own).collect();
         if own.is_empty() {
@@ -578,6 +594,8 @@ fn of_share(
         share,
         gain,
         image,
+        image_id: None,
+        is_one_of_builds: false,
         procedure,
         address,
         source: None,
