@@ -56,15 +56,15 @@ impl Workload {
         Self::build(directory, "library_main", &[&library, "-Wl,-rpath,$ORIGIN"])
     }
 
-    /// Compiles `traced.c` to a program `directory/NAME` and a library with its variable of the
+    /// Compiles `requests.c` to a program `directory/NAME` and a library with its variable of the
     /// thread, which `flags` say how to find.
     ///
     /// # Panics
     /// When there is no compiler, or it refuses.
     #[must_use]
-    pub fn build_traced(directory: &Path, name: &str, flags: &[&str]) -> Self {
+    pub fn build_requests(directory: &Path, name: &str, flags: &[&str]) -> Self {
         let flags = [&["-DAS_LIBRARY"], flags].concat();
-        let library = build_library(directory, "traced", &format!("lib{name}.so"), &flags);
+        let library = build_library(directory, "requests", &format!("lib{name}.so"), &flags);
         Self::build(directory, name, &["-DWITH_LIBRARY", &library, "-Wl,-rpath,$ORIGIN"])
     }
 

@@ -1,13 +1,13 @@
 //! The whole gate, one step after the other.
 
 use crate::process::{command, succeeds};
-use crate::{Outcome, ebpf, face, fleet, packages, test, tidy};
+use crate::{Outcome, book, ebpf, face, fleet, packages, test, tidy};
 use std::process::Command;
 use std::time::Instant;
 
 type Step = (&'static str, fn() -> anyhow::Result<Outcome>);
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("fmt", || judged(&mut command("cargo fmt --all --check"))),
     ("tidy", tidy::run),
     ("ebpf --check", ebpf::check),
@@ -19,6 +19,7 @@ const STEPS: [Step; 7] = [
                 .env_remove(WRAPPER),
         )
     }),
+    ("book", book::run),
     ("fleet", fleet::run_if_changed),
     ("test", || test::run(&[])),
 ];

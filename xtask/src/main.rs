@@ -7,6 +7,7 @@
 mod bench;
 mod blockcount;
 mod blocks;
+mod book;
 mod ci;
 mod consumers;
 mod container;
@@ -36,7 +37,8 @@ cargo xtask TASK
                    every test; without root, list the privileged ones, which did not run, and fail
   record [NAME...] make the recordings of dcpid's tests/attribution.rs anew; root, on a machine that
                    does little else
-  ci               what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, fleet, test
+  ci               what .ci/run runs: fmt, tidy, ebpf --check, face --check,
+                   clippy, doc, book, fleet, test
   tidy             check the house rules: arrows, sizes, names, width of lines, documents
   fuzz [NAME|all [--minutes N]]
                    coverage-guided fuzzers of every decoder of strangers' bytes, an hour in all;
@@ -59,6 +61,7 @@ cargo xtask TASK
   blocks           build what compilers need to put events into programs, target/blocks
   man              man pages, shell completions and the page of commands: target/man,
                    target/completions, target/commands.md
+  book             the guide as a book, by mdBook: target/book
   machines         make the tables of processors (analysis/stalls/machines) anew, from LLVM's models
   package [--dev]  a Debian package of everything: target/package
 
@@ -140,6 +143,7 @@ fn main() -> ExitCode {
         ["blocks"] => blocks::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["man"] => man::run(),
+        ["book"] => book::run(),
         ["package", rest @ ..] => package::run(rest),
         ["tidy"] => tidy::run(),
         ["vm", rest @ ..] => vm::run(rest),

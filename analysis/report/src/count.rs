@@ -64,10 +64,13 @@ crate::fields! {
 
 impl CountReport {
     /// The first event whose count is surely larger than before by more than this part, in words.
+    /// Times are left out: the machine may be slower, which `dcpi time` allows for.
     pub fn more_than(&self, effect: f64) -> Option<String> {
-        let is_more = |row: &&CountRow| row.change.is_some_and(|change| change.low > effect);
+        let is_more = |row: &&CountRow| {
+            row.unit != "ns" && row.change.is_some_and(|change| change.low > effect)
+        };
         let row = self.rows.iter().find(is_more)?;
-        let [value, between] = changed(row.change);
+        let [value, between] = changed(row);
         let more = self.rows.iter().filter(is_more).count() - 1;
         let others = if more > 0 { format!(", and of {more} more") } else { String::new() };
         Some(format!("more {} than before: {value} % ({between}){others}", row.event))
@@ -115,7 +118,7 @@ impl CountReport {
                 cells.push(plain((row.enabled_share * 1000.0).round() / 10.0));
             }
             if compares {
-                cells.extend(changed(row.change));
+                cells.extend(changed(row));
             }
             let exactly = if row.exact { " (by dcpi ideal)" } else { "" };
             cells.push(format!("{}{exactly}", row.event));
@@ -126,11 +129,11 @@ impl CountReport {
 }
 
 /// A change and its interval, in percent; empty where it is not known.
-fn changed(change: Option<Interval>) -> [String; 2] {
+fn changed(CountRow { change, exact, .. }: &CountRow) -> [String; 2] {
     let percent = |share: f64| format!("{:+.2}", 100.0 * share);
     let value = change.map_or_else(String::new, |of| percent(of.value));
     let between = match change {
-        Some(of) if of.low == of.high => "exact".to_owned(),
+        Some(_) if *exact => "exact".to_owned(),
         Some(of) if of.low.is_finite() => format!("{}–{}", percent(of.low), percent(of.high)),
         Some(_) => "needs -r 2".to_owned(),
         None => String::new(),

@@ -171,6 +171,16 @@ impl WhyFinding {
         self.mechanism.advice_beside(self.evidence.iter().map(|one| (one.kind, one.value)))
     }
 
+    /// The cause in one line, with its place and what to try first.
+    pub fn line(&self) -> String {
+        let source = self.source.as_ref().map(|source| {
+            format!(" at {}:{}", source.file.rsplit('/').next().unwrap_or_default(), source.line)
+        });
+        let tried = self.advised().next().map(|advice| format!("; try: {advice}"));
+        let [source, tried] = [source, tried].map(Option::unwrap_or_default);
+        format!("{}{source} [{}]{tried}", self.mechanism, self.certainty().word())
+    }
+
     /// What tells its build apart from others.
     fn build(&self) -> String {
         let id = self.image_id.filter(|_| self.is_one_of_builds);

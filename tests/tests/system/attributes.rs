@@ -74,20 +74,20 @@ fn records_of_requests_divide_the_time() {
     let mut command = place.dcpid();
     command.args(["--stacks", "400", "--overhead-budget", "off", "--attributes", "traces"]);
     let daemon = place.start_as(command);
-    let program = Workload::build(place.path(), "traced", &["-rdynamic"]);
+    let program = Workload::build(place.path(), "requests", &["-rdynamic"]);
     let truth = run(&place, &daemon, &program);
-    assert_divided(&place, &truth, "traced");
-    let traces = by_attribute(&place, "trace_id", "traced");
+    assert_divided(&place, &truth, "requests");
+    let traces = by_attribute(&place, "trace_id", "requests");
     let trace = format!("trace_id={}", "ab".repeat(16));
     assert!(count(&traces, Some(&trace)) > 100.0, "{traces:?}");
     // Identities have a limit: others keep their routes alone.
-    let spans = by_attribute(&place, "span_id", "traced");
+    let spans = by_attribute(&place, "span_id", "requests");
     assert!(spans.len() > 100, "{spans:?}");
     for (number, flags) in
         [(1, &["-mtls-dialect=gnu2"][..]), (2, &[]), (3, &["-ftls-model=initial-exec"])]
     {
-        let name = format!("traced{number}");
-        let program = Workload::build_traced(place.path(), &name, flags);
+        let name = format!("requests{number}");
+        let program = Workload::build_requests(place.path(), &name, flags);
         let truth = run(&place, &daemon, &program);
         assert_divided(&place, &truth, &name);
     }
@@ -101,14 +101,14 @@ fn records_that_make_no_sense_do_no_harm() {
     require_root();
     let place = Place::default();
     let daemon = start(&place, "1000");
-    let program = Workload::build(place.path(), "traced9", &["-rdynamic"]);
+    let program = Workload::build(place.path(), "requests9", &["-rdynamic"]);
     let status = Command::new(program.program()).args(["6", "hostile"]).status().unwrap();
     assert!(status.success());
     daemon.flush();
     let status = daemon.status();
     assert_closes(&status.samples);
     assert_eq!(status.stacks.expect("stacks are on").cut.get("not_answered"), None);
-    let rows = by_attribute(&place, "route", "traced9");
+    let rows = by_attribute(&place, "route", "requests9");
     assert!(rows.len() > 10, "it was looked at: {rows:?}");
     let _ = succeed(&mut dcpi(&place.db(), "check", &[]));
 }
@@ -122,8 +122,8 @@ fn attributes_can_be_left_out() {
     let mut command = place.dcpid();
     command.args(["--stacks", "400", "--overhead-budget", "off", "--attributes", "off"]);
     let daemon = place.start_as(command);
-    let program = Workload::build(place.path(), "traced8", &["-rdynamic"]);
+    let program = Workload::build(place.path(), "requests8", &["-rdynamic"]);
     let _ = run(&place, &daemon, &program);
-    let rows = by_attribute(&place, "route", "traced8");
+    let rows = by_attribute(&place, "route", "requests8");
     assert!(rows.iter().all(|(pair, _)| pair.is_none()), "{rows:?}");
 }

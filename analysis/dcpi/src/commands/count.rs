@@ -104,9 +104,8 @@ Where the processor has no counter for instructions, and for blocks and calls, w
 'dcpi ideal' counts them in a run of its own: exactly, of all user code.
 
 With --baseline, change % has the change of each event's mean, and its interval where both have \
-several runs; counts by dcpi ideal vary with the environment alone. --fail-on more fails where the \
-whole interval is above --effect, widened so that chance alone fails one of twenty reports at most; \
-an event without an interval never does, unless its counts are exact.
+several runs. All intervals of a report hold together with --confidence. --fail-on more fails where \
+a whole interval, or an exact count, is above --effect; not for times, which dcpi time judges.
 
 Exit codes: that of COMMAND; 1 with --fail-on more, if a count is larger; or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
 run; 2 if dcpi count could not do its work.";
@@ -259,7 +258,8 @@ fn change(before: &BeforeRow, row: &CountRow, miss: f64) -> Option<Interval> {
     }
     let (between, _) = welch([&before.runs, &row.runs], miss)?;
     let end = |end: f64| if end.is_finite() { end / was.max(f64::MIN_POSITIVE) } else { end };
-    Some(Interval { value, low: end(between.low), high: end(between.high) })
+    // Nothing can lose more than all of its count.
+    Some(Interval { value, low: end(between.low).max(-1.0), high: end(between.high) })
 }
 
 /// The counts, one place for each run.

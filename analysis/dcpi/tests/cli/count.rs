@@ -38,6 +38,38 @@ fn means_have_intervals_and_exact_counts_have_none() {
     assert_eq!(told["rows"][0]["event"], "task-clock", "in the order asked for");
 }
 
+/// A loop of more rounds has more of everything, exactly.
+#[test]
+fn a_build_fails_on_more_than_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = folder.path().join("before");
+    let command = |rounds: u32| {
+        let script = format!("i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done");
+        let mut command = dcpi();
+        command.args(["count", "-e", "instructions,page-faults", "-r", "3"]);
+        (command, ["--".into(), "sh".into(), "-c".into(), script])
+    };
+    let (mut first, words) = command(1000);
+    let first = first.args(["--format", "json", "--to"]).arg(&before).args(words).output();
+    assert!(first.unwrap().status.success());
+    let compared = |rounds| {
+        let (mut command, words) = command(rounds);
+        command.args(["--fail-on", "more", "--bencher", "-", "--baseline"]).arg(&before);
+        command.args(words).output().unwrap()
+    };
+    let same = compared(1000);
+    let errors = String::from_utf8(same.stderr).unwrap();
+    assert!(same.status.success() && errors.contains("exact"), "{errors}");
+    let measures: Value = serde_json::from_slice(&same.stdout).unwrap();
+    let counts = measures.as_object().unwrap().values().next().unwrap();
+    assert!(counts["instructions"]["value"].as_f64().unwrap() > 100_000.0, "{measures:#}");
+    let more = compared(1500);
+    let errors = String::from_utf8(more.stderr).unwrap();
+    assert_eq!(more.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("dcpi: more instructions than before: +"), "{errors}");
+    assert!(errors.contains("change %: since 20"), "{errors}");
+}
+
 /// Each run reads all of the input, and the output of the first is seen.
 #[test]
 fn runs_have_the_same_input_and_one_output() {

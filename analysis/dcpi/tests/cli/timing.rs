@@ -40,8 +40,54 @@ fn a_build_fails_on_what_is_slower_and_on_nothing_else() {
     };
     assert_eq!(code(&["sleep 0.02", "sleep 0.06"]), Some(1));
     assert_eq!(code(&["sleep 0.06", "sleep 0.02"]), Some(0));
-    assert!(refused(&["--fail-on", "slower", "true"]).contains("needs two commands"));
+    assert!(
+        refused(&["--fail-on", "slower", "true"]).contains("needs two commands, or --baseline")
+    );
     refused(&["--fail-on", "faster", "true", "true"]);
+}
+
+/// A run of before in which all took a tenth of the time: what takes ten times as long is slower.
+#[test]
+fn a_build_fails_on_what_is_slower_than_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (file, bencher) = (at("before.json"), at("bencher.json"));
+    let command = "sh -c 'for i in 1 2 3 4 5 6 7 8 9; do /bin/true; done'";
+    let told = report(&["--layouts", "3", "-r", "2", command]);
+    let write = |told: &Value| std::fs::write(&file, told.to_string()).unwrap();
+    let by = |factor: f64| {
+        let mut told = told.clone();
+        for run in told["runs"].as_array_mut().unwrap() {
+            for field in ["wall_s", "user_s", "system_s", "delayed_s"] {
+                run[field] = (run[field].as_f64().unwrap() * factor).into();
+            }
+        }
+        write(&told);
+        let words = ["time", "--layouts", "3", "-r", "2", "--fail-on", "slower", "--bencher"];
+        let words = words.into_iter().chain([bencher.as_str(), "--baseline", &file, command]);
+        dcpi().args(words).env("GITHUB_ACTIONS", "true").output().unwrap()
+    };
+    let slower = by(0.1);
+    let errors = String::from_utf8(slower.stderr).unwrap();
+    assert_eq!(slower.status.code(), Some(1), "{errors}");
+    assert!(errors.starts_with("::error title=dcpi time::B is ") && errors.contains(" %25 slower"));
+    let says = String::from_utf8(slower.stdout).unwrap();
+    assert!(says.contains("A was measured until 20"), "{says}");
+    let measures: Value = serde_json::from_slice(&std::fs::read(&bencher).unwrap()).unwrap();
+    let latency = &measures.as_object().unwrap().values().next().unwrap()["latency"];
+    let ends = ["lower_value", "value", "upper_value"].map(|end| latency[end].as_f64().unwrap());
+    assert!(ends.is_sorted() && ends[1] > 1e5 && ends[1] < 1e10, "{ends:?} ns");
+    let faster = by(10.0);
+    assert_eq!((faster.status.code(), faster.stderr.len()), (Some(0), 0));
+    assert!(refused(&["--baseline", &file, "true", "--", "true"]).contains("name one command"));
+    let mut other = told.clone();
+    other["cpu"] = "Z80".into();
+    write(&other);
+    assert!(refused(&["--baseline", &file, "true"]).contains("another processor (Z80; here "));
+    std::fs::write(&file, "{\"schema\":{\"name\":\"dcpi.prof\"},\"cpu\":\"\"}").unwrap();
+    assert!(refused(&["--baseline", &file, "true"]).contains("is a report of dcpi prof; "));
+    std::fs::write(&file, "{").unwrap();
+    assert!(refused(&["--baseline", &file, "true"]).contains("no report of dcpi's"));
 }
 
 /// Each pair has one run of each command, in both orders, with one size of the environment.

@@ -282,13 +282,24 @@ fn perf_report(data: &std::path::Path) -> Rows {
 /// each sample, and dcpi that of the procedure. perf does not name the stubs of all linkage tables
 /// (`swap@plt`).
 fn plain(image: &str, procedure: &str) -> (String, String) {
+    let is_script = |image: &str| {
+        [".js", "[jit]", "[JIT]", "perf-"]
+            .iter()
+            .any(|part| image.starts_with(part) || image.ends_with(part))
+    };
     let image = match image {
         "[kernel.kallsyms]" | "[kernel.vmlinux]" => "[kernel]",
-        // dcpi's [jit] node 4711, perf's [JIT] tid 4711 or perf-4711.map
-        jit if jit.starts_with("[jit]") || jit.starts_with("[JIT]") || jit.starts_with("perf-") => {
-            "[jit]"
-        }
+        // dcpi's jit.js, or [jit] node 4711 where it has no function; perf's [JIT] tid 4711 or
+        // perf-4711.map
+        script if is_script(script) => "[jit]",
         other => other,
+    };
+    // V8's names of compiled functions: `JS:*firstOfTwo /x/jit.js:3:20`.
+    let procedure = match procedure.split_once(':') {
+        Some((_, name)) if image == "[jit]" => {
+            name.trim_start_matches(['*', '~', '^', '+']).split(' ').next().unwrap_or(name)
+        }
+        _ => procedure,
     };
     if procedure.starts_with("0x") || procedure.starts_with('[') || procedure.ends_with("@plt") {
         return (image.to_owned(), "[without name]".to_owned());
@@ -312,6 +323,7 @@ fn plain(image: &str, procedure: &str) -> (String, String) {
     let base = base.split_whitespace().next_back().unwrap_or(procedure);
     // Versions of a symbol, and parts that a compiler took out of a procedure, are that procedure.
     let base = base.split(['@', '.']).next().unwrap_or(base);
-    // One procedure of the C library with two names.
+    // One procedure of the C library, or of the kernel's page in programs, with two names.
+    let base = base.strip_prefix("__vdso_").unwrap_or(base);
     (image.to_owned(), base.replace("__memcpy_", "__memmove_"))
 }

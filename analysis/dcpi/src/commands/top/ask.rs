@@ -1,7 +1,7 @@
 //! A watch of a running dcpid: the samples since the last question.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use wire::{Client, ClientError, Counts};
@@ -16,6 +16,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// A daemon, and the number of the watch that the daemon keeps for us.
 #[derive(Debug)]
 pub(super) struct Daemon {
+    control: PathBuf,
     client: Client,
     watch: u64,
 }
@@ -25,7 +26,16 @@ impl Daemon {
     pub(super) fn on(control: &Path) -> Self {
         let client = Client::new(control).with_silence_max(SILENCE_MAX);
         // Random, so that no other client has the same number.
-        Self { client, watch: RandomState::new().hash_one(std::process::id()) }
+        Self {
+            control: control.to_owned(),
+            client,
+            watch: RandomState::new().hash_one(std::process::id()),
+        }
+    }
+
+    /// Its control socket.
+    pub(super) fn control(&self) -> &Path {
+        &self.control
     }
 
     /// The samples since the last question; none at the first.

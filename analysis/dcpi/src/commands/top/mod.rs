@@ -24,6 +24,7 @@ use query::error::AnalysisError;
 
 mod ask;
 mod calls;
+mod causes;
 mod history;
 mod listing;
 mod names;
@@ -116,6 +117,8 @@ enum Message {
     Answer(Result<Box<(Counts, Answer)>, AnalysisError>),
     /// Source lines and instructions of a procedure.
     Listing(Label, Vec<Line>),
+    /// Causes of a procedure's time.
+    Causes(Label, Vec<String>),
     Signal(i32),
     /// The terminal has no more input.
     Gone,
@@ -230,6 +233,12 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
                     page.lines = Some(lines);
                 }
             }
+            Message::Causes(of, causes) => {
+                let page = screen.page_of.as_mut();
+                if let Some(page) = page.filter(|page| page.procedure == of.procedure) {
+                    page.causes = Some(causes);
+                }
+            }
             Message::Answer(Err(error)) => screen.trouble = Some(error.to_string()),
             Message::Signal(SIGWINCH) => {}
             Message::Signal(signal) => {
@@ -272,6 +281,7 @@ fn keep_asking(
         let message = match wished.recv_timeout(interval) {
             Ok(label) => {
                 page = Some(label.clone());
+                look_for_causes(daemon, &label, sender);
                 Message::Listing(label.clone(), names.listing(&label))
             }
             Err(RecvTimeoutError::Timeout) => Message::Answer(daemon.ask().map(|counts| {
@@ -289,6 +299,14 @@ fn keep_asking(
             return;
         }
     }
+}
+
+/// Looks for the causes of a procedure's time, which takes seconds in a large database.
+fn look_for_causes(daemon: &Daemon, label: &Label, sender: &Sender<Message>) {
+    let (control, label, sender) = (daemon.control().to_owned(), label.clone(), sender.clone());
+    let look = move || sender.send(Message::Causes(label.clone(), causes::of(&control, &label)));
+    // Without a thread more the page has no causes.
+    let _ = std::thread::Builder::new().name("causes".into()).spawn(move || drop(look()));
 }
 
 fn hear_signals(sender: Sender<Message>) -> Result<(), AnalysisError> {

@@ -65,6 +65,8 @@ pub(super) struct Page {
     pub(super) procedure: String,
     /// With the seconds, or occurrences, of the procedure that are theirs.
     pub(super) callers: Vec<(String, f64)>,
+    /// Causes of its time, a line each; none until they are found.
+    pub(super) causes: Option<Vec<String>>,
     /// Source lines and instructions; none until they are read.
     pub(super) lines: Option<Vec<Line>>,
 }
@@ -281,6 +283,10 @@ impl Screen {
         let history = report.rows.iter().find(is_it).map(|row| row.history.as_str());
         if let Some(history) = history.filter(|history| !history.trim().is_empty()) {
             lines.push((format!("{history}  in the last 5 minutes"), Style::new()));
+        }
+        let looking = ["looking for causes in the database".to_owned()];
+        for cause in page.causes.as_deref().unwrap_or(&looking) {
+            lines.push((format!("why: {}", escape(cause)), Style::new()));
         }
         let all: f64 = page.callers.iter().map(|(_, time)| time).sum();
         for (caller, time) in page.callers.iter().take(CALLERS) {

@@ -104,17 +104,22 @@ fn run_with(args: &Why, beside: Beside<'_>, out: &mut dyn Write) -> Result<Outco
     if let Some(seconds) = &args.seconds {
         return watched(args, seconds, out);
     }
+    super::write(&told(args, beside)?, &args.output, out)
+}
+
+/// The report of a database.
+pub(crate) fn of(args: &Why) -> Result<WhyReport, AnalysisError> {
+    told(args, (&Modelled::new(), Vec::new()))
+}
+
+fn told(args: &Why, beside: Beside<'_>) -> Result<WhyReport, AnalysisError> {
     let images: Vec<String> = args.image.iter().cloned().collect();
     let mut question = args.chosen.question(&images)?;
     // No samples have this name: a wait has a stack whose weight is the time waited, in ns.
     question.events.retain(|event| event != USERTIME);
     let samples = question.samples()?;
     let damage = problem::damage(&samples.problems);
-    super::write(
-        &report(args, samples, beside).map_err(|error| error.beside(damage))?,
-        &args.output,
-        out,
-    )
+    report(args, samples, beside).map_err(|error| error.beside(damage))
 }
 
 /// Samples and counts a command, and writes the report to standard error, because standard output
