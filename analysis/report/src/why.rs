@@ -210,6 +210,8 @@ impl WhyFinding {
 /// Characters of a procedure's name in the text.
 const NAME_MAX: usize = 60;
 
+/// Part of a finding's share from which on an upper limit of the gain says nothing.
+const OPEN: f64 = 0.99;
 /// A share below this is shown as 0.0 %.
 const TOLD: f64 = 0.0005;
 
@@ -269,7 +271,9 @@ impl Report for WhyReport {
             let Share { value, low, high } = finding.gain;
             if high > 0.0 && finding.mechanism != Mechanism::Unknown {
                 let [about, least, most] = [value, low, high].map(percent);
+                let is_open = low < TOLD && high >= OPEN * finding.share.value;
                 let gain = match (value < TOLD, low < TOLD) {
+                    _ if is_open => format!("not known; at most {most} of the time"),
                     (true, _) => format!("at most {most} of the time"),
                     (false, true) => format!("{about} of the time (at most {most})"),
                     (false, false) => format!("{about} of the time ({least} to {most})"),
