@@ -173,7 +173,8 @@ impl WhyFinding {
 
     /// The cause in one line, with its place and what to try first.
     pub fn line(&self) -> String {
-        let source = self.source.as_ref().map(|source| {
+        let is_somewhere = !matches!(self.mechanism, Mechanism::AtLimit | Mechanism::Unknown);
+        let source = self.source.as_ref().filter(|_| is_somewhere).map(|source| {
             format!(" at {}:{}", source.file.rsplit('/').next().unwrap_or_default(), source.line)
         });
         let tried = self.advised().next().map(|advice| format!("; try: {advice}"));
