@@ -127,10 +127,13 @@ impl Scope {
         Container::of(self.unit.as_deref()?)
     }
 
-    /// Whether the unit has this name. A container is also meant by its own name, and by its
-    /// image's with or without tag.
+    /// Whether the unit has this name, of a service with or without `.service`, as systemctl takes
+    /// it. A container is also meant by its own name, and by its image's with or without tag.
     pub fn is_of_unit(&self, name: &str) -> bool {
-        self.unit.as_deref() == Some(name) || self.is_of_container(name)
+        let unit = self.unit.as_deref();
+        unit == Some(name)
+            || unit.and_then(|unit| unit.strip_suffix(".service")) == Some(name)
+            || self.is_of_container(name)
     }
 
     /// Whether the unit is a container of this name.
@@ -236,6 +239,9 @@ mod tests {
         assert_eq!(web.namespace(), None);
         assert!(scope("", "docker-0123456789ab", 0).is_of_container("docker-0123456789ab"));
         assert!(!scope("", "cron.service", 0).is_of_container("cron.service"));
+        let cron = scope("", "cron.service", 0);
+        assert!(cron.is_of_unit("cron") && cron.is_of_unit("cron.service"));
+        assert!(!cron.is_of_unit("cro") && !scope("", "cron.timer", 0).is_of_unit("cron"));
         assert!(!scope("", "/a group", 0).is_of_unit("group"), "no container");
         assert!(!scope("", "/a-0123456789ab b", 0).is_of_unit("b"), "a path");
         for (image, name) in [("a:1", "a"), ("h:5/a", "h:5/a"), ("a@sha256:1", "a"), ("", "")] {

@@ -326,6 +326,7 @@ impl CalcReport {
             let blocks = quantity::counted(self.omitted.0 as u64, "block");
             notes.push(format!("{blocks} left out (without --hot there are all)"));
         }
+        notes.extend(self.events.get(self.time).and_then(EventColumn::one_period));
         notes.extend(costs::not_known(self.scale).map(|why| format!("note: cycles are {why}")));
         if self.missing_edges {
             notes.push(format!("note: {MISSING}"));

@@ -2,6 +2,7 @@
 //! and computes no share.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use image::{ImageId, ImageKind};
@@ -203,7 +204,28 @@ pub struct EventColumn {
     pub unresolved: Vec<(String, Tally, Share)>,
 }
 
+/// Factor between periods from which on numbers of samples mislead.
+const UNEVEN: f64 = 1.2;
+
 impl EventColumn {
+    /// Whether samples stand for times so different that their numbers say less than the times do.
+    pub fn is_uneven(&self) -> bool {
+        let weights = || self.event.weights.iter().filter(|(taken, _)| *taken > 0);
+        let weights = || weights().filter_map(|(_, weight)| *weight);
+        let least = weights().fold(f64::INFINITY, f64::min);
+        weights().fold(0.0, f64::max) > UNEVEN * least
+    }
+
+    /// What a reader of numbers of samples must know where their period changed.
+    fn one_period(&self) -> Option<String> {
+        let (weight, unit) = (self.event.weight, &self.event.unit);
+        let is_told = self.is_uneven() && !self.event.is_exact();
+        is_told.then(|| {
+            let each = quantity::period(weight.round() as u64, unit);
+            format!("note: the sampling period changed: samples are counted as if of {each} each")
+        })
+    }
+
     /// The counted samples as a number of samples of equal weight, [`EventSamples::weight`].
     pub fn equal(&self) -> u64 {
         self.event.equal(self.counted)
@@ -258,11 +280,16 @@ pub struct ProfReport {
     pub with_idle: bool,
     /// The rows, those with the most samples of the sort event first.
     pub rows: Vec<Row>,
+    /// When images were seen, which tells the older of two builds.
+    pub seen: Seen,
     /// Rows that are not shown: all have fewer samples of the sort event.
     pub omitted: Omitted,
     /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
+
+/// When images were seen first and last, in seconds since 1970 UTC.
+pub type Seen = BTreeMap<ImageId, (u64, u64)>;
 
 /// Rows that are not shown.
 #[derive(Clone, Debug, Default)]

@@ -70,6 +70,9 @@ pub(super) fn list(report: &ListReport, style: &Style, out: &mut dyn Write) -> i
     if let Some(why) = costs_not_known(report).filter(|_| !style.verbose) {
         note(style, out, &format!("note: cycles are {why}"))?;
     }
+    if let Some(of_period) = report.events.iter().find_map(EventColumn::one_period) {
+        note(style, out, &of_period)?;
+    }
     problem_lines(text::told(&report.problems, style))
         .iter()
         .try_for_each(|line| note(style, out, line))

@@ -13,12 +13,13 @@ use super::stacks::{amount, inclusive_cells, inclusive_titles, inlined_tail, nou
 use super::table::{Cell, Colour, Table, cut};
 use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
-    Row, Style, duration_s, escape,
+    Row, Seen, Style, duration_s, escape,
 };
 use model::{OFF_CPU, RUNNABLE};
 use profiledb::EpochMeta;
 use query::load::{USERTIME, sum};
 use query::problem::Problem;
+use query::times::rfc3339;
 use stats::Share;
 use stats::tally::Tally;
 
@@ -179,22 +180,10 @@ fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
     cells
 }
 
-/// Factor between periods from which on numbers of samples mislead.
-const UNEVEN: f64 = 1.2;
-
 /// Whether samples stand for times so different that their numbers say less than the times do.
 fn is_uneven(report: &ProfReport, style: &Style) -> bool {
     let [column] = report.events.as_slice() else { return false };
-    let weights = || {
-        column
-            .event
-            .weights
-            .iter()
-            .filter(|(taken, _)| *taken > 0)
-            .filter_map(|(_, weight)| *weight)
-    };
-    let (least, most) = (weights().fold(f64::INFINITY, f64::min), weights().fold(0.0, f64::max));
-    is_timed(report) && !style.verbose && !report.of_stacks && most > UNEVEN * least
+    is_timed(report) && !style.verbose && !report.of_stacks && column.is_uneven()
 }
 
 /// Whether rows have the time of an event's samples. The shares of several events need the room.
@@ -334,15 +323,27 @@ fn builds(report: &ProfReport) -> Option<String> {
     let of_files =
         || images().filter(|image| image.ambiguous && image.kind == image::ImageKind::File);
     let first = of_files().next()?;
-    let is_other = |image: &&ImageName| image.path == first.path && image.id != first.id;
-    let second = of_files().find(is_other)?;
-    Some(two_builds(&first.name, [first.id, second.id]))
+    let is_of_it = |image: &&ImageName| image.path == first.path;
+    let ids: BTreeSet<image::ImageId> = of_files().filter(is_of_it).map(|image| image.id).collect();
+    two_builds(&first.name, &report.seen, |id| ids.contains(id))
 }
 
-/// How to compare two builds of an image.
-pub(super) fn two_builds(name: &str, ids: [image::ImageId; 2]) -> String {
-    let [one, other] = ids.map(|id| brief_id(&id));
-    format!("two builds of {name}: dcpi diff image:{one} image:{other}")
+/// How to compare two builds of an image, the one that was seen first before the other: without an
+/// overlap, each in its own time, which makes changes of the time by second.
+pub(super) fn two_builds(
+    name: &str,
+    seen: &Seen,
+    is_it: impl Fn(&image::ImageId) -> bool,
+) -> Option<String> {
+    let mut builds: Vec<_> = seen.iter().filter(|(id, _)| is_it(id)).collect();
+    builds.sort_by_key(|(_, times)| **times);
+    let [.., (old, (_, old_until)), (new, (since, _))] = builds.as_slice() else { return None };
+    let [old, new] = [old, new].map(|id| brief_id(id));
+    let (until, since) = match old_until <= since {
+        true => (format!(",until:{}", rfc3339(*since)), format!(",since:{}", rfc3339(*since))),
+        false => Default::default(),
+    };
+    Some(format!("two builds of {name}: dcpi diff image:{old}{until} image:{new}{since}"))
 }
 
 /// The meaning of a reason for unresolved samples, if its share of samples is large enough.

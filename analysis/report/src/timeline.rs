@@ -16,6 +16,7 @@ use super::text::{
 use super::{ImageName, Report, Selection, Style};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
+use query::times::rfc3339;
 use stats::{Occurrences, Share};
 
 /// Characters for columns with counts, the fewest first.
@@ -213,11 +214,6 @@ pub(super) fn covered(selection: &Selection) -> Option<String> {
     let Covered { stretch, slice_s } = selection.covered()?;
     let (since, until) = (moment(stretch.since_unix_s), moment(stretch.until_unix_s));
     Some(format!("{since} to {until} UTC, in slices of up to {}", duration(slice_s)))
-}
-
-/// `2026-11-24T14:00:00Z` (RFC 3339).
-fn rfc3339(unix_s: u64) -> String {
-    format!("{}Z", moment(unix_s).replacen(' ', "T", 1))
 }
 
 impl TimelineReport {

@@ -1,5 +1,6 @@
 //! `dcpi why` as plain data, as text and as JSON.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use image::ImageId;
@@ -13,7 +14,7 @@ use super::quantity::counted;
 use super::text::{
     self, brief, brief_id, head, line, machine, note, problem_lines, selection, two_builds,
 };
-use super::{EventColumn, Model, Report, Selection, Style};
+use super::{EventColumn, Model, Report, Seen, Selection, Style};
 use names::shorten::fit;
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -33,6 +34,8 @@ crate::fields! {
         pub unexplained: Share;
         /// of `--try`: the command with one thing changed
         pub experiments: Vec<WhyExperiment>;
+        /// when images were seen, which tells the older of two builds
+        pub seen (text): Seen;
         /// findings beyond `-n`
         pub omitted (text): usize;
         pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
@@ -230,13 +233,12 @@ impl WhyReport {
     fn builds(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let of_builds = || self.findings.iter().filter(|found| found.is_one_of_builds);
         let Some(first) = of_builds().next() else { return Ok(()) };
-        let is_other =
-            |found: &&WhyFinding| found.image == first.image && found.image_id != first.image_id;
-        let other = of_builds().find(is_other);
-        let Some((one, other)) = first.image_id.zip(other.and_then(|found| found.image_id)) else {
-            return Ok(());
-        };
-        note(style, out, &two_builds(first.image.as_deref().unwrap_or_default(), [one, other]))
+        let is_it = |found: &&WhyFinding| found.image == first.image;
+        let ids: BTreeSet<ImageId> =
+            of_builds().filter(is_it).filter_map(|found| found.image_id).collect();
+        let name = first.image.as_deref().unwrap_or_default();
+        let says = two_builds(name, &self.seen, |id| ids.contains(id));
+        says.map_or(Ok(()), |says| note(style, out, &says))
     }
 }
 
@@ -274,7 +276,7 @@ impl Report for WhyReport {
                 let [about, least, most] = [value, low, high].map(percent);
                 let is_open = low < TOLD && high >= OPEN * finding.share.value;
                 let gain = match (value < TOLD, low < TOLD) {
-                    _ if is_open => format!("not known; at most {most} of the time"),
+                    _ if is_open => "not known: nothing to all of it".to_owned(),
                     (true, _) => format!("at most {most} of the time"),
                     (false, true) => format!("{about} of the time (at most {most})"),
                     (false, false) => format!("{about} of the time ({least} to {most})"),

@@ -21,7 +21,7 @@ use query::scope::{Dimension, Part, ScopeChoice};
 use query::select;
 use query::unresolved;
 use report::{
-    By, EventColumn, ImageName, LineName, Omitted, ProcedureName, ProfReport, Row, Selection,
+    By, EventColumn, ImageName, LineName, Omitted, ProcedureName, ProfReport, Row, Seen, Selection,
 };
 use stats::tally::{self, Tally, Weighed};
 use stats::{Confidence, share};
@@ -179,9 +179,20 @@ pub(super) fn shared_out(
         skid: None,
         with_idle: args.look.idle,
         rows,
+        seen: seen(samples),
         omitted,
         problems,
     }
+}
+
+/// When the files with samples were seen.
+pub(super) fn seen(samples: &Samples) -> Seen {
+    let times = |image: &ImageSamples| {
+        let ImageRecord { id, first_seen_unix_s, last_seen_unix_s, .. } = image.record;
+        (id, (first_seen_unix_s, last_seen_unix_s))
+    };
+    let files = samples.images.iter().filter(|image| image.record.kind == ImageKind::File);
+    files.map(times).collect()
 }
 
 pub(super) fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisError> {

@@ -430,7 +430,7 @@ impl Loaded {
                 Err(AnalysisError::AmbiguousProcedure {
                     asked: asked.to_owned(),
                     known: known.collect(),
-                    next: "put the image before it, or name it by its address",
+                    next: "put the image before it, or the id of one build, or name it by its address",
                 })
             }
         }

@@ -115,6 +115,14 @@ pub(crate) fn of(args: &Why) -> Result<WhyReport, AnalysisError> {
 fn told(args: &Why, beside: Beside<'_>) -> Result<WhyReport, AnalysisError> {
     let images: Vec<String> = args.image.iter().cloned().collect();
     let mut question = args.chosen.question(&images)?;
+    let waits = question.events.iter().any(|event| event == USERTIME);
+    if let Some(image) = args.image.as_ref().filter(|_| waits) {
+        let why = format!(
+            "threads wait, not the code of {image}: leave IMAGE out; --unit, --container or --label \
+             select threads"
+        );
+        return Err(AnalysisError::Refused(why));
+    }
     // No samples have this name: a wait has a stack whose weight is the time waited, in ns.
     question.events.retain(|event| event != USERTIME);
     let samples = question.samples()?;
@@ -295,6 +303,7 @@ fn report(
         findings,
         unexplained,
         experiments,
+        seen: super::prof::seen(&samples),
         omitted,
         problems: once(found.problems),
     })

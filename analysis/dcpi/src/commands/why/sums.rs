@@ -243,11 +243,12 @@ pub(super) fn waits(waited: &BySite, all_ns: f64) -> Vec<WhyFinding> {
         let share = wilson((SURE_AS * ns / all_ns) as u64, SURE_AS as u64, Confidence::default());
         let share = stats::Share { value: ns / all_ns, ..share };
         let (image, procedure) = site.clone();
-        let text = format!(
-            "{:.2} s in all; {:.0} % of it in {procedure} ({image})",
-            ns / 1e9,
-            100.0 * most / ns
-        );
+        let most = 100.0 * most / ns;
+        let whose = match procedure.is_empty() {
+            true => format!("{most:.0} % of it of threads whose call stacks are not known"),
+            false => format!("{most:.0} % of it in {procedure} ({image})"),
+        };
+        let text = format!("{:.2} s in all; {whose}", ns / 1e9);
         let verdict = Verdict {
             mechanism: *mechanism,
             probability: if *mechanism == Mechanism::Unknown { 0.5 } else { 0.96 },
