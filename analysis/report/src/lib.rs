@@ -98,7 +98,7 @@ pub use topcounts::{FewSamples, InstructionRow, Sort, TopcountsReport};
 pub use topstalls::{StallRow, TopstallsReport};
 pub use totals::Totals;
 pub use trace::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
-pub use tree::{OmittedCalls, TreeReport, TreeRow};
+pub use tree::{OmittedCalls, TreeReport, TreeRow, TreeThread};
 pub use truth::{TruthReport, TruthRow};
 pub use whatcg::WhatcgReport;
 pub use why::{WhyAlternative, WhyEvidence, WhyExperiment, WhyFinding, WhyReport, WhySource};

@@ -187,6 +187,10 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
     };
     let mut rows = rows(by_key, args.look.confidence);
     let shown = args.limit.of(rows.len());
+    let mut counts = vec![0.0; timeline.columns.len()];
+    for row in &rows {
+        counts.iter_mut().zip(&row.counts).for_each(|(sum, count)| *sum += count);
+    }
     let omitted = rows.split_off(shown).len();
     let Timeline { columns, event, unit, samples, covered_s, .. } = timeline;
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
@@ -205,6 +209,7 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
         columns,
         covered_s,
         characters: args.slices,
+        counts,
         subjects: rows,
         omitted,
         problems,

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::database::{Db, typical};
-use crate::runs::dcpi;
+use crate::runs::{dcpi, json};
 
 struct Server {
     child: Child,
@@ -79,6 +79,17 @@ fn a_report_is_what_the_command_prints_and_needs_the_key() {
     assert_eq!(server.ask("POST /", own, "").0, 405);
     let (status, page) = server.ask("GET /", own, "");
     assert!(status == 200 && page.contains("<html") && !page.contains(&server.key));
+}
+
+/// Words that are no options are names of images and procedures, never commands to run.
+#[test]
+fn explanations_are_of_an_image() {
+    let db = recorded();
+    let server = Server::start(&db);
+    let of = |path: &str| server.report(path).1;
+    assert_eq!(of("/report/why?a=-n40&a=%5Bext4%5D"), json(&db, "why -n40 [ext4]"));
+    let ran = of("/report/why?a=true&a=true&a=true");
+    assert!(ran["error"].as_str().unwrap().contains("unexpected argument"), "{ran}");
 }
 
 /// A hundred connections without a request are more than the server has places for.

@@ -54,7 +54,8 @@ pub struct Serve {
 
 const NOTES: &str = "\
 The page is that of dcpi html. It asks for each report when it is shown, and again when dcpid has \
-merged new samples; a range of its timeline, epochs and filters hold for all of it. The link that \
+merged new samples; a range of its timeline, an epoch, and one program, image, service, container \
+or process hold for all of it. The link that \
 is printed has a key, without which there is no report. A Unix socket belongs to its user alone \
 (mode 0600); ssh -L 8317:PATH HOST brings it to another machine.
 
@@ -270,8 +271,10 @@ impl Site {
             is_live: true,
             db: self.db.display().to_string(),
             selection: self.selection.clone(),
+            of_threads: Vec::new(),
             sets: None,
             version: env!("CARGO_PKG_VERSION"),
+            terms: super::explain::terms(),
             reports: Vec::new(),
         };
         let nonce = page::nonce();
@@ -294,8 +297,16 @@ impl Site {
             words.iter().cloned().partition(|word| word.starts_with('-'));
         let mut line = vec![name.to_owned()];
         line.extend(options);
-        // Behind `--` no name is taken for an option.
-        let last = if last.is_empty() { last } else { [vec!["--".to_owned()], last].concat() };
+        // Behind `--` no name is taken for an option. dcpi why would run a command that is there;
+        // no name that comes here begins with a dash.
+        let last = match name {
+            "why" => {
+                line.extend(last);
+                Vec::new()
+            }
+            _ if last.is_empty() => last,
+            _ => [vec!["--".to_owned()], last].concat(),
+        };
         match page::json(self.runner, line, last, &self.db) {
             Ok((json, _)) => Answer::json(200, face::compact(&json)),
             // It is an answer: what a database has no samples of. Browsers write other codes on
