@@ -81,6 +81,21 @@ fn a_report_is_what_the_command_prints_and_needs_the_key() {
     assert!(status == 200 && page.contains("<html") && !page.contains(&server.key));
 }
 
+/// Answers are kept, and given again only while the database is as it was.
+#[test]
+fn a_report_is_of_the_database_as_it_is() {
+    let db = recorded();
+    let server = Server::start(&db);
+    let hosts = || server.report("/report/prof").1["hosts"].clone();
+    for _ in 0..2 {
+        assert_eq!(hosts(), serde_json::json!(["node-7"]));
+    }
+    db.epoch("node-8", typical());
+    for _ in 0..2 {
+        assert_eq!(hosts(), serde_json::json!(["node-7", "node-8"]));
+    }
+}
+
 /// Words that are no options are names of images and procedures, never commands to run.
 #[test]
 fn explanations_are_of_an_image() {
