@@ -120,15 +120,15 @@ export function useTree(event: string | undefined, byThread = false): ShownTree 
   }, [asked.data, byThread, chosen(from)]);
   // Threads of short-lived processes are one, and rare ones are left out.
   const isEmpty = made !== null && made.calls.length === 1 && !through;
-  const isMissing = ofThreads.length > 0 && !asked.loading && (!asked.data || isEmpty)
-    && isInFile(words);
+  const isHere = config.live || isInFile(words);
+  const isMissing = isHere && ofThreads.length > 0 && !asked.loading && (!asked.data || isEmpty);
   const met = isMissing ? [IMAGE] : [IMAGE, ...ofThreads];
   return {
     asked: isMissing ? { loading: false } : asked,
     calls: made?.calls ?? null,
     total: made?.total ?? 0,
     words,
-    unmet: left.filter((name) => !met.includes(name)),
+    unmet: isHere ? left.filter((name) => !met.includes(name)) : [],
     note: ofThreads.length > 0 && !isMissing ? BY_THREAD : undefined,
   };
 }

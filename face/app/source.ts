@@ -122,12 +122,19 @@ export function parts(from: State = state()): string[] {
   return PARTS.map(([name]) => name).filter((name) => from[name]);
 }
 
-/** A command with what restricts it to parts of the machine, of which it takes all. */
-export function restricted(of: string[], filters: string[], from: State = state()): string[] {
-  const options = filters.filter((name) => name !== IMAGE).map((name) => `--${name}=${from[name]}`);
-  const image = filters.includes(IMAGE) ? [from[IMAGE]!] : [];
-  if (of[0] === "diff") return [...of, ...options, ...image.map((name) => `--image=${name}`)];
-  return [...of, ...options, ...image];
+/**
+ * A command with the page's options, and with what restricts it to parts of the machine, of which it
+ * takes all. Its own options and those of the parts replace the page's.
+ */
+function restricted(of: string[], page: string[], filters: string[], from: State): string[] {
+  const isSet = of[0] === "diff";
+  const named = filters.map((name) =>
+    name !== IMAGE ? `--${name}=${from[name]}` : isSet ? `--image=${from[name]}` : from[name]!);
+  const last = page.indexOf("--");
+  const options = overridden(last < 0 ? page : page.slice(0, last), [...of, ...named]);
+  // Images that the page is of.
+  const images = last < 0 || (filters.includes(IMAGE) && !isSet) ? [] : page.slice(last);
+  return [...of, ...options, ...named, ...images];
 }
 
 /** The options for the page's time and hosts. */
@@ -139,7 +146,8 @@ function times(from: State): string[] {
 function asked(of: string[], reach: Reach, from: State): string[] {
   if (!config.live || reach === "database") return of;
   const mine = reach === "page" ? parts(from).filter((name) => takes(of, name)) : [];
-  return restricted([...of, ...overridden([...config.selection, ...times(from)], of)], mine, from);
+  const time = times(from);
+  return restricted(of, [...overridden(config.selection, time), ...time], mine, from);
 }
 
 /**
@@ -266,8 +274,8 @@ export function commandLine(
   const page = made !== undefined ? config.more[made] ?? []
     : [...config.selection, ...(isOfStacks(of) ? config.threads : [])];
   const time = config.live ? times(from) : [];
-  const base = reach === "database" ? [] : overridden([...page, ...time], more);
-  const words = restricted([...of, ...base, ...more], filters, from);
+  const base = reach === "database" ? [] : [...overridden(page, time), ...time];
+  const words = restricted([...of, ...more], base, filters, from);
   const last = words.indexOf("--");
   const options = last < 0 ? words : words.slice(0, last);
   const line = ["dcpi", ...options, `--db=${config.db}`, ...(last < 0 ? [] : words.slice(last))];

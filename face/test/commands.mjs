@@ -59,7 +59,7 @@ function run(line, dcpi, problem, where) {
 }
 
 /** A part of the machine may have no samples of an event, or of a set. */
-const NONE = /no samples|has no samples/;
+const NONE = /no samples|no image with samples/;
 
 const percent = (value) => {
   const of = 100 * value;
@@ -74,7 +74,7 @@ function firstOf(report, view) {
     report.schema.name === "dcpi.timeline" ? row.share.value : row.share?.[event]?.value ?? 0;
   const most = Math.max(...report.rows.map(share));
   const names = report.rows.filter((row) => percent(share(row)) === percent(most))
-    .map((row) => (view.includes("by=image") ? row.image : row.procedure) ?? row.key ?? row.command);
+    .map((row) => row.procedure ?? row.key ?? row.command ?? row.image);
   return [most, names];
 }
 
@@ -95,6 +95,8 @@ function compare(report, page, where, problem) {
   } else if (page.rows !== null && report.rows) {
     const [most, names] = firstOf(report, where);
     if (page.leaves) return;
+    // Of other measures than shares, changes have units of their own.
+    if (name === "dcpi.diff" && report.measure !== "share") page.isOfAll = true;
     if (!page.isPart && page.rows !== report.rows.length) {
       differ("rows", page.rows, report.rows.length);
     }
@@ -127,6 +129,9 @@ async function choices(page, link, settled) {
     for (let step = 0; step <= number; step++) await page.keyboard.press("ArrowDown");
     await page.keyboard.press("Enter");
     await settled(page);
+    // The chip has the name that the choice had once the choices are known.
+    const isNamed = (is) => document.querySelector(".chips .chip strong")?.textContent === is;
+    await page.waitForFunction(isNamed, { timeout: 5000 }, name).catch(() => {});
     const [chip, hash] = await page.evaluate(() => [
       document.querySelector(".chips .chip strong")?.textContent ?? "", location.hash.slice(1),
     ]);

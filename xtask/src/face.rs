@@ -26,6 +26,8 @@ const REVIEW: &str =
 
 /// The guide's database, of which the page is looked at.
 const EXAMPLE: &str = "docs/example/calls";
+/// The guide's database of two builds, which a page compares.
+const BUILDS: &str = "docs/example/db";
 
 /// Builds the page with npm, and looks at each of its views.
 pub fn build() -> anyhow::Result<Outcome> {
@@ -47,6 +49,10 @@ pub fn look() -> anyhow::Result<Outcome> {
     let page = std::path::absolute("target/face.html")?;
     let db = std::path::absolute(EXAMPLE)?;
     must(command("target/debug/dcpi html --db").arg(db).arg("-o").arg(&page))?;
+    let compared = std::path::absolute("target/face-compared.html")?;
+    let sets = "--epoch all --diff label:before --diff label:after -o";
+    let mut line = command("target/debug/dcpi html");
+    must(line.args(sets.split(' ')).arg(&compared).arg("--db").arg(std::path::absolute(BUILDS)?))?;
     let review = std::path::absolute("target/face-fleet.html")?;
     fs::write(&review, output(command(REVIEW).env("CARGO_TARGET_DIR", "target/fleet"))?)?;
     let server = Server::start()?;

@@ -74,7 +74,6 @@ function searched(row: ProfRow): string {
 
 export function Procedures() {
   const from = useStateOfLink();
-  const byImage = from["by"] === "image";
   const procedures = useProf();
   const images = useShown<Prof>(IMAGES, profOf);
   const { event } = useEvent();
@@ -82,6 +81,7 @@ export function Procedures() {
   const builds = useMemo(() => new Set(buildsOf(all?.rows ?? []).map((one) => one.name)), [all]);
   // Call stacks of some threads have no images of their own.
   const canBeImages = !all?.rows[0]?.procedure;
+  const byImage = canBeImages && from["by"] === "image";
   const asked = byImage ? images : procedures;
   const filter = from["q"] ?? "";
   const table = useMemo(

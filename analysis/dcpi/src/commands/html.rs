@@ -15,6 +15,7 @@ use crate::options::{Chosen, OfThreads, RowLimit};
 use face::{Page, Report};
 use query::error::AnalysisError;
 use query::progress;
+use query::select::EpochChoice;
 use stats::Confidence;
 
 /// Most rows of the table of procedures.
@@ -233,9 +234,12 @@ impl Reports<'_> {
             }
         }
         if let Some((before, after)) = self.args.sets() {
-            // What the page is of is the default of both sets.
+            // What the page is of is the default of both sets. Sets of times choose their epochs,
+            // unless some were asked for.
             let images = self.args.images.iter().map(|image| format!("--image={image}"));
-            let of_page = self.selection.words.iter().filter(|word| !word.starts_with("--epoch="));
+            let is_pinned = self.args.chosen.epoch == EpochChoice::back(0);
+            let of_page = self.selection.words.iter();
+            let of_page = of_page.filter(|word| !is_pinned || !word.starts_with("--epoch="));
             let more: Vec<String> = of_page.cloned().chain(images).collect();
             let more: Vec<&str> = more.iter().map(String::as_str).collect();
             let diff = self.make(&["diff", &before, &after], &more, &[])?;
