@@ -1,5 +1,5 @@
 // The tree of calls as boxes: shaped (inverted, focused), laid out, searched; callers and callees.
-import { brief, Tree, TreeRow } from "./model";
+import { brief, Thread, Tree, TreeRow } from "./model";
 
 export interface Call {
   name: string;
@@ -8,6 +8,8 @@ export interface Call {
   imageId: string;
   address: string;
   inlined: boolean;
+  /** Of a tree by thread, the thread that the calls below are of. */
+  thread?: Thread;
   /** Share of all time, with all below it. */
   share: number;
   low: number;
@@ -24,7 +26,7 @@ export interface Call {
 
 const FNV_PRIME = 0x01000193;
 
-function hash(text: string, seed: number): number {
+export function hash(text: string, seed: number): number {
   let value = seed;
   for (let at = 0; at < text.length; at++) {
     value = Math.imul(value ^ text.charCodeAt(at), FNV_PRIME);
@@ -46,6 +48,10 @@ function root(): Call {
   };
 }
 
+function pathOf({ name, image, imageId }: Pick<Call, "name" | "image" | "imageId">, above: Call) {
+  return hash(`${name}\0${image}\0${imageId}`, above.path);
+}
+
 function call(row: TreeRow, parent: number, above: Call): Call {
   const image = row.image ?? "";
   return {
@@ -55,6 +61,7 @@ function call(row: TreeRow, parent: number, above: Call): Call {
     imageId: row.image_id ?? "",
     address: row.address ?? "",
     inlined: row.inlined,
+    thread: row.thread,
     share: row.share.value,
     low: row.share.low,
     high: row.share.high,
@@ -63,7 +70,7 @@ function call(row: TreeRow, parent: number, above: Call): Call {
     parent,
     children: [],
     x: 0,
-    path: hash(`${row.procedure}\0${image}`, above.path),
+    path: pathOf({ name: row.procedure, image, imageId: row.image_id ?? "" }, above),
   };
 }
 
@@ -81,30 +88,34 @@ export function topDown(tree: Tree): Call[] {
   return placed(calls);
 }
 
-/** Sums calls of equal ways, as `ways` gives them: each with its share. */
-function grown(ways: Iterable<[Call[], number]>): Call[] {
+/** Calls from the first one on, the share of the stacks that end there, and its own part of it: the
+ * rest is of calls below that are too rare to be drawn. */
+export type Way = [Call[], number, number];
+
+/** Sums calls of equal ways. Builds of an image are apart. */
+export function grown(ways: Iterable<Way>): Call[] {
   const calls = [root()];
   const next = new Map<string, number>();
   let sum = 0;
-  for (const [way, share] of ways) {
+  for (const [way, share, own] of ways) {
     sum += share;
     let at = 0;
     for (const frame of way) {
-      const key = `${at}\0${frame.name}\0${frame.image}`;
+      const key = `${at}\0${frame.name}\0${frame.image}\0${frame.imageId}`;
       let below = next.get(key);
       const above = calls[at]!;
       if (below === undefined) {
         below = calls.length;
         next.set(key, below);
         above.children.push(below);
-        const path = hash(`${frame.name}\0${frame.image}`, above.path);
+        const path = pathOf(frame, above);
         const none = { share: 0, low: 0, high: 0, own: 0, children: [], x: 0 };
         calls.push({ ...frame, ...none, depth: above.depth + 1, parent: at, path });
       }
       at = below;
       calls[at]!.share += share;
     }
-    calls[at]!.own += share;
+    calls[at]!.own += own;
   }
   const all = calls[0]!;
   all.share = sum;
@@ -112,12 +123,12 @@ function grown(ways: Iterable<[Call[], number]>): Call[] {
   return placed(calls);
 }
 
-function* waysUp(calls: Call[]): Iterable<[Call[], number]> {
+function* waysUp(calls: Call[]): Iterable<Way> {
   for (const [at, leaf] of calls.entries()) {
     if (at === 0 || leaf.own <= 0) continue;
     const way: Call[] = [];
     for (let frame = at; frame !== 0; frame = calls[frame]!.parent) way.push(calls[frame]!);
-    yield [way, leaf.own];
+    yield [way, leaf.own, leaf.own];
   }
 }
 
@@ -137,7 +148,7 @@ export function focused(calls: Call[], matches: (call: Call) => boolean): Call[]
     found[at] = found[one.parent]! || matches(one) ? 1 : 0;
     if (found[at]) begin[at] = found[one.parent] ? begin[one.parent]! : at;
   }
-  function* ways(): Iterable<[Call[], number]> {
+  function* ways(): Iterable<Way> {
     for (let at = 1; at < calls.length; at++) {
       if (!found[at] || left[at]! <= 1e-12) continue;
       const way: Call[] = [];
@@ -145,7 +156,7 @@ export function focused(calls: Call[], matches: (call: Call) => boolean): Call[]
         way.push(calls[frame]!);
         if (frame === begin[at]) break;
       }
-      yield [way.reverse(), left[at]!];
+      yield [way.reverse(), left[at]!, calls[at]!.own];
     }
   }
   return grown(ways());

@@ -1,5 +1,5 @@
 // Colours of boxes: by image, by kind of code, by cause of its time, by its change.
-import { Call, isScript } from "./calls";
+import { Call, hash, isScript } from "./calls";
 import { Diff, Prof, Why } from "./model";
 
 export type By = "image" | "kind" | "cause" | "change";
@@ -15,8 +15,6 @@ export const CLASSES: Record<string, string> = {
   runtime: "runtime",
 };
 
-/** Hues far from each other, one after the other (the golden angle). */
-const HUE_STEP = 137.508;
 const CLASS_HUES: Record<string, number> = {
   memory: 350, front_end: 200, speculation: 270, core: 150, kernel: 25, waiting: 220, limit: 95,
   runtime: 310,
@@ -32,16 +30,22 @@ export function isDark(): boolean {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-function box(hue: number, saturation = 60, dark = isDark()): string {
-  return dark ? `hsl(${hue} ${saturation * 0.7}% 34%)` : `hsl(${hue} ${saturation}% 80%)`;
+function box(hue: number, saturation = 60, dark = isDark(), lightness = 0): string {
+  return dark ? `hsl(${hue} ${saturation * 0.7}% ${34 - 0.6 * lightness}%)`
+    : `hsl(${hue} ${saturation}% ${80 - lightness}%)`;
 }
 
 function grey(): string {
   return isDark() ? "hsl(220 6% 32%)" : "hsl(220 8% 86%)";
 }
 
+/** Frames that are not known: darker than all that is, and without hue. */
+function notKnown(): string {
+  return isDark() ? "hsl(0 0% 22%)" : "hsl(0 0% 71%)";
+}
+
 export type Kind = "native" | "kernel" | "inlined" | "interpreted" | "generated" | "waiting"
-  | "unknown";
+  | "thread" | "unknown";
 
 const KINDS: [Kind, string, number][] = [
   ["native", "native code", 210],
@@ -50,11 +54,19 @@ const KINDS: [Kind, string, number][] = [
   ["interpreted", "interpreted or scripted", 130],
   ["generated", "generated code", 275],
   ["waiting", "waiting", 235],
-  ["unknown", "unknown", 0],
+  ["thread", "thread", 0],
+  ["unknown", "not known", 0],
 ];
 
+/** Names of what threads wait for; other names in brackets say why frames are not known. */
+const WAITED = new Set([
+  "preempted", "runnable", "futex", "timer", "pipe", "socket", "poll", "disk", "page_fault",
+  "child", "signal", "kernel_lock", "terminal", "other_wait",
+]);
+
 export function kindOf(call: Call, kinds: Map<string, string>): Kind {
-  if (!call.image) return /no stack|unresolved|cut|unknown/.test(call.name) ? "unknown" : "waiting";
+  if (call.thread) return "thread";
+  if (!call.image) return WAITED.has(call.name.replace(/^\[|\]$/g, "")) ? "waiting" : "unknown";
   if (call.inlined) return "inlined";
   if (isScript(call.image) && !call.image.startsWith("[jit]")) return "interpreted";
   const kind = kinds.get(call.imageId);
@@ -65,29 +77,50 @@ export function kindOf(call: Call, kinds: Map<string, string>): Kind {
   return kind === "unresolved" ? "unknown" : "native";
 }
 
+/** The hues of the kernel and of waits: no image has one near them. */
+const KERNEL_HUE = 28;
+const WAITING_HUE = 235;
+/** Hues and shades of images, so many that of few images two are rarely alike. */
+const HUES = Array.from({ length: 36 }, (_, at) => 10 * at)
+  .filter((hue) => Math.abs(hue - KERNEL_HUE) > 14 && Math.abs(hue - WAITING_HUE) > 9);
+const SHADES = [0, 7, 14];
+
+/** The colour of an image follows from its name: it is the same in each view and selection. */
+function imageColour(image: string): string {
+  if (image === "[kernel]" || image.endsWith(".ko")) return box(KERNEL_HUE, 75);
+  const mixed = hash(image, 0x811c9dc5);
+  const number = (mixed ^ (mixed >>> 15)) >>> 0;
+  const shade = SHADES[Math.floor(number / HUES.length) % SHADES.length];
+  return box(HUES[number % HUES.length]!, 55, isDark(), shade);
+}
+
 function byImage(calls: Call[], kinds: Map<string, string>): Paint {
   const own = new Map<string, number>();
   for (const one of calls) own.set(one.image, (own.get(one.image) ?? 0) + one.own + 1e-9);
   const ranked = [...own].filter(([image]) => image).sort((a, b) => b[1] - a[1]);
-  const colours = new Map<string, string>();
-  let at = 0;
-  for (const [image] of ranked) {
-    const kernel = image === "[kernel]" || image.endsWith(".ko");
-    colours.set(image, kernel ? box(28, 75) : box((205 + at++ * HUE_STEP) % 360, 55));
-  }
-  const colour = (call: Call) => {
-    if (call.image) return colours.get(call.image) ?? grey();
-    return kindOf(call, kinds) === "waiting" && call.name !== "all" ? box(235, 60) : grey();
-  };
+  const colours = new Map(ranked.map(([image]) => [image, imageColour(image)]));
+  const other: Record<string, string> = { waiting: box(WAITING_HUE), unknown: notKnown() };
+  const colour = (call: Call) =>
+    colours.get(call.image) ?? (call.depth === 0 ? grey() : other[kindOf(call, kinds)] ?? grey());
   const legend = ranked.slice(0, 8).map(([image]): [string, string] => [
     image, colours.get(image)!,
   ]);
-  return { colour, legend };
+  if (ranked.length > 8) legend.push([`${ranked.length - 8} more images, in other colours`, ""]);
+  return { colour, legend: [...legend, ...unnamed(calls, kinds)] };
+}
+
+/** What the legend says of frames that are of no image. */
+function unnamed(calls: Call[], kinds: Map<string, string>): [string, string][] {
+  const seen = new Set(calls.slice(1).map((call) => kindOf(call, kinds)));
+  const all: [Kind, string, string][] = [
+    ["waiting", "waiting", box(WAITING_HUE)], ["unknown", "not known", notKnown()],
+  ];
+  return all.filter(([kind]) => seen.has(kind)).map(([, name, colour]) => [name, colour]);
 }
 
 function byKind(kinds: Map<string, string>, calls: Call[]): Paint {
   const colours = new Map(KINDS.map(([kind, , hue]) => [
-    kind, kind === "unknown" ? grey() : box(hue),
+    kind, kind === "unknown" ? notKnown() : kind === "thread" ? grey() : box(hue),
   ]));
   const seen = new Set(calls.slice(1).map((call) => kindOf(call, kinds)));
   return {

@@ -36,7 +36,7 @@ function levels(calls: Call[]): number[][] {
   return all;
 }
 
-function useWidth(of: { current: HTMLElement | null }): number {
+export function useWidth(of: { current: HTMLElement | null }): number {
   const [width, setWidth] = useState(0);
   useLayoutEffect(() => {
     if (!of.current) return;
@@ -198,7 +198,10 @@ export function Flame(view: View) {
     <div class="flame">
       <ul class="legend" aria-label="Colours">
         {view.paint.legend.map(([name, colour]) => (
-          <li><i style={{ background: colour }} /><span class="cut" title={name}>{name}</span></li>
+          <li>
+            {colour && <i style={{ background: colour }} />}
+            <span class="cut" title={name}>{name}</span>
+          </li>
         ))}
       </ul>
       <p class="told" aria-live="polite">

@@ -1,9 +1,10 @@
 // The page of a profile: its head, its views, and what keeps it fresh.
 import { useEffect, useState } from "preact/hooks";
+import { Chips, Chooser } from "./chooser";
 import { sets, useAbout, useEvent } from "./facts";
-import { Epochs, moment } from "./model";
+import { Epochs, moment, ZONE } from "./model";
 import { Command, WAITS } from "./parts";
-import { config, FILTERS, isRested, renew, report } from "./source";
+import { config, isRested, renew, report } from "./source";
 import { show, Theme, View } from "./shell";
 import { change, State } from "./state";
 import { AboutView } from "./views/about";
@@ -21,7 +22,7 @@ const VIEWS: View[] = [
   ["flame", "Flame graph", FlameView],
   ["procedures", "Procedures", Procedures],
   ["timeline", "Timeline", TimelineView],
-  ["threads", "Threads", Threads],
+  ["threads", "Processes and containers", Threads],
   ["waits", "Waits", Waits],
   ["compare", "Compare", Compare],
   ["about", "About", AboutView],
@@ -46,7 +47,7 @@ function useFresh(): string {
       if (document.hidden || isLooking) return;
       isLooking = true;
       try {
-        const epochs = (await report(["epochs"], "again")) as Epochs;
+        const epochs = (await report(["epochs"], "database", true)) as Epochs;
         const now = epochs.rows.map((row) => `${row.epoch}${row.updated_unix_s}`).join();
         if (!last || now === last) last = now;
         else if (isRested()) {
@@ -55,7 +56,8 @@ function useFresh(): string {
         }
         const updated = Math.max(...epochs.rows.map((row) => row.updated_unix_s));
         const isOld = Date.now() / 1000 - updated > STALE_S;
-        say(isOld ? `no samples since ${moment(updated)}` : `live · samples until ${moment(updated, false)}`);
+        const until = moment(updated, isOld);
+        say(isOld ? `no samples since ${until} ${ZONE}` : `live · samples until ${until} ${ZONE}`);
       } catch (error) {
         say(`no answer: ${(error as Error).message}`);
       } finally {
@@ -67,20 +69,6 @@ function useFresh(): string {
     return () => clearInterval(timer);
   }, []);
   return says;
-}
-
-function Filters({ from }: { from: State }) {
-  const names = FILTERS.filter((name) => from[name]);
-  if (!config.live || names.length === 0) return null;
-  return (
-    <p class="chips" aria-label="Filters">
-      {names.map((name) => (
-        <button type="button" class="chip" onClick={() => change({ [name]: "" })}>
-          {name} {from[name]} ✕
-        </button>
-      ))}
-    </p>
-  );
 }
 
 /** The epoch that all views are of, for a server. */
@@ -98,7 +86,7 @@ function EpochChoice({ from, epochs }: { from: State; epochs: Epochs | undefined
         <option value="all">all</option>
         {[...epochs.rows].reverse().slice(0, 200).map((row) => (
           <option value={row.epoch}>
-            {moment(row.started_unix_s)}{row.label ? ` ${row.label}` : ""}
+            {moment(row.started_unix_s)} {ZONE}{row.label ? ` ${row.label}` : ""}
           </option>
         ))}
       </select>
@@ -132,10 +120,11 @@ function Head({ from, says }: { from: State; says: string }) {
     <>
       <div class="head-text">
         <h1 class="cut" title={about.title}>{about.title}</h1>
-        <p class="facts">{about.facts.map((fact) => <span>{fact}</span>)}</p>
+        <p class="facts">{about.facts.map(([fact, more]) => <span title={more}>{fact}</span>)}</p>
       </div>
       <div class="tools">
         {says && <span class={says.startsWith("live") ? "live" : "hint"} role="status">{says}</span>}
+        <Chooser />
         <EpochChoice from={from} epochs={about.epochs} />
         {choices.length > 1 && (
           <label>
@@ -162,8 +151,8 @@ function HeadAndFreshness({ from }: { from: State }) {
 
 show({
   views: VIEWS,
-  ofView: { ...OF_VIEW, proc: "", image: "", addr: "" },
+  ofView: { ...OF_VIEW, proc: "", image: "", id: "", addr: "", set: "" },
   head: (from) => <HeadAndFreshness from={from} />,
-  filters: (from) => <Filters from={from} />,
+  filters: () => <Chips />,
   inner: { procedure: ["procedures", Procedure] },
 });

@@ -44,6 +44,9 @@ export interface ProfRow {
   pid?: number | null;
   thread?: string | null;
   unit?: string | null;
+  container?: string | null;
+  pod?: string | null;
+  namespace?: string | null;
   label?: string | null;
   counts: Record<string, number>;
   share: Record<string, Share>;
@@ -55,6 +58,14 @@ export interface Prof extends Head {
   omitted: { rows: number; counts: Record<string, number> };
 }
 
+/** A thread, or several of one name: numbers are of those that ran long enough to be kept apart. */
+export interface Thread {
+  command: string;
+  pid: number | null;
+  name: string;
+  tid: number | null;
+}
+
 export interface TreeRow {
   depth: number;
   parent: number | null;
@@ -63,6 +74,7 @@ export interface TreeRow {
   image_id: string | null;
   address: string | null;
   inlined: boolean;
+  thread?: Thread;
   share: Share;
   own: number;
   time: number;
@@ -150,12 +162,16 @@ export interface Slice {
 export interface TimelineRow {
   key: string;
   image?: string;
+  pid?: number;
   share: Share;
   slices: Slice[];
 }
 
 export interface Timeline extends Head {
+  by: string;
   rows: TimelineRow[];
+  /** The slices of all rows together, those that were left out among them. */
+  whole: Slice[];
   omitted: number;
 }
 
@@ -180,6 +196,7 @@ export interface Epochs extends Head {
 export interface DiffRow {
   procedure: string;
   image: string;
+  image_ids?: string[];
   a: number;
   b: number;
   change: number;
@@ -254,13 +271,29 @@ export function duration(seconds: number): string {
   return `${Math.round(seconds)} s`;
 }
 
-/** `29 Nov 2026 18:59:25`, in the reader's zone. */
+/** The zone of all times of the page, as of all reports of dcpi. */
+export const ZONE = "UTC";
+
+/** `29 Nov 2026 18:59:25`, in UTC; without the day `18:59:25`. */
 export function moment(unix_s: number, withDay = true): string {
   const date = new Date(1000 * unix_s);
-  const time = date.toTimeString().slice(0, 8);
+  const time = date.toISOString().slice(11, 19);
   if (!withDay) return time;
-  const month = date.toLocaleString("en", { month: "short" });
-  return `${date.getDate()} ${month} ${date.getFullYear()} ${time}`;
+  const month = date.toLocaleString("en", { month: "short", timeZone: "UTC" });
+  return `${date.getUTCDate()} ${month} ${date.getUTCFullYear()} ${time}`;
+}
+
+/** `29 Nov 2026 18:59:25 – 19:01:00 UTC`. */
+export function span(begin: number, end: number): string {
+  const isOneDay = moment(begin).slice(0, -8) === moment(end).slice(0, -8);
+  return `${moment(begin)} – ${moment(end, !isOneDay)} ${ZONE}`;
+}
+
+/** The same stretch of time where the reader is, for readers who are elsewhere than in UTC. */
+export function localSpan(begin: number, end: number): string {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const text = (at: number) => new Date(1000 * at).toLocaleString("en-GB");
+  return `${text(begin)} – ${text(end)} ${zone}`;
 }
 
 /** First digits of an image's id: they tell builds apart. */

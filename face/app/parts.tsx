@@ -1,8 +1,12 @@
 // Small parts that several views have.
 import { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { brief, Event, interval, percent, Problem, Share } from "./model";
-import { Asked, commandLine, config } from "./source";
+import { brief, Event, interval, percent, Problem, Prof, Share } from "./model";
+import { Shown } from "./only";
+import {
+  Asked, commandLine, config, IMAGE, PARTS, parts, Reach, takes, useReport,
+} from "./source";
+import { change, State, useStateOfLink } from "./state";
 import { isScript } from "./calls";
 
 /** A share as a number, and as a bar with its interval. */
@@ -36,9 +40,71 @@ async function copied(text: string): Promise<boolean> {
   }
 }
 
-/** The line that prints what a view shows, to copy. */
-export function Command({ of, everything }: { of: string[]; everything?: boolean }) {
-  return <CommandLine line={commandLine(of, everything)} />;
+/**
+ * The line that prints what a view shows, to copy. What the view shows and the line does not, it
+ * says: filters of the link that its command does not take, and those of the view, `without`.
+ * `unmet` are filters that the view itself was not restricted to.
+ */
+export function Command(
+  { of, reach = "page", more = [], unmet = [], without = [] }: {
+    of: string[];
+    reach?: Reach;
+    more?: string[];
+    unmet?: string[];
+    without?: (string | false | undefined)[];
+  },
+) {
+  const from = useStateOfLink();
+  const chosen = reach === "page" ? parts(from) : [];
+  const [taken, left] = [chosen.filter((name) => takes(of, name)),
+    chosen.filter((name) => !takes(of, name) && !unmet.includes(name))];
+  const leaves = [...left.map((name) => `only ${said(name, from)}`), ...without.filter(Boolean)];
+  return (
+    <>
+      <CommandLine line={commandLine(of, reach, taken, more)} />
+      {leaves.length > 0 && (
+        <p class="hint">The command leaves out: {leaves.join("; ")}.</p>
+      )}
+    </>
+  );
+}
+
+/** The filter of a link in words. */
+export function said(filter: string, from: State): string {
+  const words = PARTS.find(([name]) => name === filter)?.[1] ?? filter;
+  return `${words} ${from[filter]}`;
+}
+
+/** Why a view does not show what the page is restricted to, and what does. */
+export function Unmet({ of, filters }: { of: string[]; filters: string[] }) {
+  const from = useStateOfLink();
+  const images = useReport<Prof>(["prof", "-i"], "time").data;
+  const names = filters.map((name) => said(name, from)).join(", ");
+  if (filters.every((name) => takes(of, name))) {
+    const page = ["html", "-o", "part.html"];
+    return (
+      <p class="failed unmet" role="status">
+        <strong>This file does not have this of {names} alone.</strong> The command below prints it,
+        and <code>{commandLine(page, "page", filters)}</code> makes a page of it.
+      </p>
+    );
+  }
+  const command = from["command"] ?? "";
+  const program = images?.rows.find((row) => row.image === command);
+  return (
+    <p class="failed unmet" role="status">
+      <strong>This is not known of {names} alone:</strong>{" "}
+      {filters.includes(IMAGE)
+        ? "it is made from call stacks, which have frames of several images."
+        : "it is made from samples, and only call stacks are kept by program, process and thread."}
+      {" "}The command below is of all.{" "}
+      {program && filters.includes("command") && (
+        <button type="button" onClick={() => change({ command: "", [IMAGE]: command })}>
+          Only the image {command} instead
+        </button>
+      )}
+    </p>
+  );
 }
 
 export function CommandLine({ line }: { line: string }) {
@@ -74,12 +140,29 @@ export function Wait<T>(
   if (asked.loading) return <p class="waiting" role="status">Reading {what} …</p>;
   return (
     <p class="failed" role="status">
-      <strong>No {what}.</strong>{" "}
+      <strong>No {what}{config.live ? ":" : "."}</strong>{" "}
       {config.live
         ? asked.error
         : `${asked.error} The database had none when the file was written, or it is not among the ` +
           "hottest, of which the file has listings."}
     </p>
+  );
+}
+
+/** A report restricted as the page is, or why it cannot be. */
+export function Restricted<T>(
+  { of, what, children }: {
+    of: Shown<T>;
+    what: string;
+    children: (data: T) => ComponentChildren;
+  },
+) {
+  if (of.unmet.length > 0) return <Unmet of={of.words} filters={of.unmet} />;
+  return (
+    <>
+      <Wait asked={of} what={what}>{children}</Wait>
+      {of.data && of.note && <p class="hint">{of.note}</p>}
+    </>
   );
 }
 

@@ -9,10 +9,16 @@ export interface Config {
   db: string;
   /** Options that all of the page's commands have: what was selected when the page was made. */
   selection: string[];
+  /** Further options of commands of call stacks. */
+  threads: string[];
   /** Version of dcpi. */
   version: string;
   /** The words of each report in the page, in the order of its script elements. */
   reports: string[][];
+  /** The rest of each report's command: options of the page, and the images that it is of. */
+  more: string[][];
+  /** Words of reports, each with its other names and what it means. */
+  terms: [string[], string][];
   /** The sets that a page without server compares: before and after. */
   sets: [string, string] | null;
 }
@@ -58,18 +64,103 @@ export function renew() {
   for (const watcher of watchers) watcher();
 }
 
-/** The link's filters of the database that a server answers for. */
-export const FILTERS = ["epoch", "since", "until", "host", "label", "unit"];
+/** How much of the database a report is of. */
+export type Reach =
+  /** What the page is restricted to: of its time, and only the chosen program. */
+  | "page"
+  /** The page's time, hosts and epochs, of all programs. */
+  | "time"
+  /** The whole database. */
+  | "database";
 
-/** The options that the link's filters add to each command. */
-export function selection(from: State = state()): string[] {
-  if (!config.live) return config.selection;
-  const words: string[] = [...config.selection];
-  for (const name of FILTERS) {
-    const value = from[name];
-    if (value) words.push(`--${name}=${value}`);
+/** The link's filters of time and hosts, for a server. Each is the name of its option, too. */
+const TIMES = ["epoch", "since", "until", "host"];
+/** Parts that dcpid keeps samples apart by: options of every command. */
+const SCOPES = ["unit", "container", "pod", "namespace", "label"];
+/** Parts that only call stacks are kept by. */
+const THREADS = ["command", "pid", "thread"];
+/** The link's key of an image: commands take it as an argument. */
+export const IMAGE = "img";
+
+/** The filters of the link that choose a part of the machine, and the words before their values. */
+export const PARTS: [string, string][] = [
+  ["command", "program"], [IMAGE, "image"], ["unit", "service or container"],
+  ["container", "container"], ["pod", "pod"], ["namespace", "namespace"], ["label", "label"],
+  ["pid", "process"], ["thread", "thread"],
+];
+
+/** Whether only call stacks are kept by what a filter names. */
+export function isOfThreads(filter: string): boolean {
+  return THREADS.includes(filter);
+}
+
+/** Whether a command reads call stacks, which are kept by thread, and not samples by image. */
+function isOfStacks([command, ...words]: string[]): boolean {
+  if (command === "prof") {
+    return words.some((word) => /^--(inclusive|by=(command|pid|thread))$/.test(word));
   }
-  return words;
+  if (command === "timeline") return words.some((word) => /^--by=(command|thread)$/.test(word));
+  return ["tree", "callers", "callees"].includes(command ?? "");
+}
+
+/** Whether a command can be restricted to the part of the machine that a filter names. */
+export function takes(of: string[], filter: string): boolean {
+  const [command, ...words] = of;
+  if (command === "html") return true;
+  if (SCOPES.includes(filter)) return command !== "epochs";
+  if (isOfThreads(filter)) return isOfStacks(of);
+  if (filter !== IMAGE) return true;
+  // Sets may be of images of their own.
+  if (command === "diff") return !words.some((set) => set.includes("image:"));
+  if (command === "why") return true;
+  return command === "prof" && words.includes("--inclusive")
+    || ["prof", "timeline"].includes(command ?? "") && !isOfStacks(of);
+}
+
+/** The filters of a link that choose a part of the machine. */
+export function parts(from: State = state()): string[] {
+  return PARTS.map(([name]) => name).filter((name) => from[name]);
+}
+
+/**
+ * A command with the page's options, and with what restricts it to parts of the machine, of which it
+ * takes all. Its own options and those of the parts replace the page's.
+ */
+function restricted(of: string[], page: string[], filters: string[], from: State): string[] {
+  const isSet = of[0] === "diff";
+  const named = filters.map((name) =>
+    name !== IMAGE ? `--${name}=${from[name]}` : isSet ? `--image=${from[name]}` : from[name]!);
+  const last = page.indexOf("--");
+  const options = overridden(last < 0 ? page : page.slice(0, last), [...of, ...named]);
+  // Images that the page is of.
+  const images = last < 0 || (filters.includes(IMAGE) && !isSet) ? [] : page.slice(last);
+  return [...of, ...options, ...named, ...images];
+}
+
+/** The options for the page's time and hosts. */
+function times(from: State): string[] {
+  return TIMES.filter((name) => from[name]).map((name) => `--${name}=${from[name]}`);
+}
+
+/** The words that a server is asked with, of the whole selection. */
+function asked(of: string[], reach: Reach, from: State): string[] {
+  if (!config.live || reach === "database") return of;
+  const mine = reach === "page" ? parts(from).filter((name) => takes(of, name)) : [];
+  const time = times(from);
+  return restricted(of, [...overridden(config.selection, time), ...time], mine, from);
+}
+
+/**
+ * Filters of the link that the report of a command is not restricted to: a file has reports of all
+ * that it is of, and some commands cannot be restricted. The view restricts them, or says so.
+ */
+export function unmet(of: string[], from: State = state()): string[] {
+  return parts(from).filter((name) => !config.live || !takes(of, name));
+}
+
+/** Whether a report is in the file, of all that the file is of. */
+export function isInFile(of: string[]): boolean {
+  return places.has(of.join("\0"));
 }
 
 function embedded(words: string[]): Promise<unknown> {
@@ -91,17 +182,14 @@ async function fetched(words: string[]): Promise<unknown> {
   return body;
 }
 
-/**
- * A report; `of` are the words of its command, without the selection. With `everything` it is of
- * the whole database; `again` asks even where the answer is known.
- */
-export function report(of: string[], everything: boolean | "again" = false): Promise<unknown> {
-  const words = config.live && !everything ? [...of, ...selection()] : of;
+/** A report; `of` are the words of its command, without the selection. */
+export function report(of: string[], reach: Reach = "page", again = false): Promise<unknown> {
+  const words = asked(of, reach, state());
   const key = words.join("\0");
   let promise = known.get(key);
-  if (!promise || everything === "again") {
+  if (!promise || again) {
     if (!config.live) promise = embedded(words);
-    else promise = everything === "again" ? fetched(words) : counted(fetched(words));
+    else promise = again ? fetched(words) : counted(fetched(words));
     known.set(key, promise);
     promise.catch(() => config.live && known.delete(key));
   }
@@ -115,11 +203,12 @@ export interface Asked<T> {
 }
 
 /** The report of a command, asked for when it is shown and again when the database changes. */
-export function useReport<T>(of: string[] | null, everything = false): Asked<T> {
-  useStateOfLink();
+export function useReport<T>(of: string[] | null, reach: Reach = "page"): Asked<T> {
+  const from = useStateOfLink();
   const [now, setNow] = useState(generation);
-  const [asked, setAsked] = useState<Asked<T>>({ loading: true });
-  const key = of && [...of, ...(everything ? [] : selection())].join("\0");
+  const [answer, setAnswer] =
+    useState<Asked<T> & { key: string | null }>({ loading: true, key: "" });
+  const key = of && asked(of, reach, from).join("\0");
   useEffect(() => {
     const watcher = () => setNow(generation);
     watchers.add(watcher);
@@ -128,15 +217,31 @@ export function useReport<T>(of: string[] | null, everything = false): Asked<T> 
   useEffect(() => {
     if (!of) return;
     let wanted = true;
-    // The last answer stays until the next one: a page that blinks cannot be read.
-    setAsked((last) => ({ ...last, loading: true }));
-    report(of, everything).then(
-      (data) => wanted && setAsked({ data: data as T, loading: false }),
-      (error) => wanted && setAsked({ error: String(error.message ?? error), loading: false }),
+    // The last answer to the same question stays until the next one: a page that blinks cannot be
+    // read. An answer to another question, of all programs say, would be taken for this one's.
+    setAnswer((last) => ({ ...last, loading: true }));
+    report(of, reach).then(
+      (data) => wanted && setAnswer({ data: data as T, loading: false, key }),
+      (error) =>
+        wanted && setAnswer({ error: String(error.message ?? error), loading: false, key }),
     );
     return () => void (wanted = false);
   }, [key, now]);
-  return asked;
+  return answer.key === key ? answer : { loading: true };
+}
+
+/** A set of `dcpi diff` as options of other commands; null: it is of another database. */
+export function ofSet(set: string): { options: string[]; image: string } | null {
+  const options: string[] = [];
+  let image = "";
+  for (const part of set.replace(/^@/, "").split(",")) {
+    const [, key, value] = part.match(/^([a-z-]+):(.*)$/s) ?? [];
+    if (key === "db" || (!key && /[/@]/.test(part))) return null;
+    if (key === "image") image = value!;
+    else if (key) options.push(`--${key}=${value}`);
+    else if (part !== "latest") options.push(`--epoch=${part}`);
+  }
+  return { options, image };
 }
 
 const PLAIN = /^[A-Za-z0-9_@%+=:,./-]+$/;
@@ -146,8 +251,33 @@ function shellWord(word: string): string {
   return PLAIN.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
 }
 
-/** The line that prints a report in a terminal. */
-export function commandLine(of: string[], everything = false): string {
-  const words = ["dcpi", ...of, ...(everything ? [] : selection()), `--db=${config.db}`];
+export function shellLine(words: string[]): string {
   return words.map(shellWord).join(" ");
+}
+
+/** Options without those that others, which come later, replace. */
+function overridden(words: string[], later: string[]): string[] {
+  const name = (word: string) => (word.startsWith("--") ? word.split("=")[0]! : "");
+  const names = new Set(later.map(name));
+  return words.filter((word) => !name(word) || !names.has(name(word)));
+}
+
+/**
+ * The line that prints a report in a terminal. `filters` are those of the link that it is
+ * restricted to, of which it takes all; `more` are further options, which replace the page's.
+ */
+export function commandLine(
+  of: string[], reach: Reach = "page", filters: string[] = [], more: string[] = [],
+): string {
+  const from = state();
+  const made = places.get(of.join("\0"));
+  const page = made !== undefined ? config.more[made] ?? []
+    : [...config.selection, ...(isOfStacks(of) ? config.threads : [])];
+  const time = config.live ? times(from) : [];
+  const base = reach === "database" ? [] : [...overridden(page, time), ...time];
+  const words = restricted([...of, ...more], base, filters, from);
+  const last = words.indexOf("--");
+  const options = last < 0 ? words : words.slice(0, last);
+  const line = ["dcpi", ...options, `--db=${config.db}`, ...(last < 0 ? [] : words.slice(last))];
+  return shellLine(line);
 }

@@ -2,19 +2,24 @@
 import { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
-const ROW = 30;
+/** Height of a row, and of one whose cells have second lines, in pixels. */
+const LINE = 30;
+const TWO_LINES = 46;
 /** Rows kept as elements beyond both edges, so that scrolling shows no gap. */
 const SPARE = 8;
 
 export interface Column<Row> {
   title: string;
   hint?: string;
-  /** Width as in `grid-template-columns`. */
+  /** Width as in `grid-template-columns`; of a share in a narrow table without its bar. */
   width: string;
+  narrow?: string;
   /** What the column sorts by; none: it does not sort. */
   key?: (row: Row) => number | string;
   cell: (row: Row) => ComponentChildren;
   number?: boolean;
+  /** A second line of the cell where columns are left out for want of room. */
+  under?: (row: Row) => string;
   /** 0: always there; 1: from 700 pixels on; 2: from 1100 on. */
   spare?: 0 | 1 | 2;
 }
@@ -70,6 +75,8 @@ export function Table<Row>(props: Props<Row>) {
     return () => observer.disconnect();
   }, []);
   const columns = props.columns.filter((column) => (column.spare ?? 0) <= room(width));
+  const isUnder = room(width) === 0 && columns.some((column) => column.under);
+  const ROW = isUnder ? TWO_LINES : LINE;
   const shown = useMemo(
     () => (props.isSorted ? rows : sorted(rows, props.columns, sort)), [rows, sort],
   );
@@ -80,13 +87,14 @@ export function Table<Row>(props: Props<Row>) {
   const tall = Math.min(shown.length, props.tall ?? 22);
   const first = Math.max(0, Math.floor(top / ROW) - SPARE);
   const last = Math.min(shown.length, Math.ceil(top / ROW) + tall + SPARE);
-  const template = columns.map((column) => column.width).join(" ");
+  const isNarrow = room(width) === 0;
+  const template = columns.map((column) => (isNarrow && column.narrow) || column.width).join(" ");
   const move = (to: number) => {
     const next = Math.max(0, Math.min(shown.length - 1, to));
     setAt(next);
     const element = frame.current!;
     if (next * ROW < element.scrollTop) element.scrollTop = next * ROW;
-    const below = (next + 2) * ROW - element.clientHeight;
+    const below = (next + 1) * ROW + LINE - element.clientHeight;
     if (below > element.scrollTop) element.scrollTop = below;
   };
   const onKey = (event: KeyboardEvent) => {
@@ -102,7 +110,7 @@ export function Table<Row>(props: Props<Row>) {
   const turn = (title: string) => props.onSort?.(sort === title ? `-${title}` : title);
   return (
     <div
-      class="table"
+      class={isNarrow ? "table narrow" : "table"}
       role="table"
       aria-label={props.label}
       aria-rowcount={shown.length + 1}
@@ -110,7 +118,7 @@ export function Table<Row>(props: Props<Row>) {
       ref={frame}
       onScroll={() => setTop(frame.current?.scrollTop ?? 0)}
       onKeyDown={onKey}
-      style={{ maxHeight: `${(tall + 1) * ROW + 2}px` }}
+      style={{ maxHeight: `${tall * ROW + LINE + 2}px` }}
     >
       <div role="rowgroup" class="titles" style={{ gridTemplateColumns: template }}>
         <div role="row" class="contents">
@@ -143,11 +151,22 @@ export function Table<Row>(props: Props<Row>) {
               aria-rowindex={number + 2}
               key={number}
               class={`row${isChosen ? " chosen" : ""}${props.onOpen ? " opens" : ""}`}
-              style={{ gridTemplateColumns: template, top: `${number * ROW}px` }}
+              style={{
+                gridTemplateColumns: template, top: `${number * ROW}px`, height: `${ROW}px`,
+              }}
               onClick={() => props.onOpen?.(row)}
             >
               {columns.map((column) => (
-                <div role="cell" class={column.number ? "number" : ""}>{column.cell(row)}</div>
+                <div role="cell" class={column.number ? "number" : ""}>
+                  {isUnder && column.under
+                    ? (
+                      <span class="lines">
+                        <span class="line">{column.cell(row)}</span>
+                        <small class="cut">{column.under(row)}</small>
+                      </span>
+                    )
+                    : column.cell(row)}
+                </div>
               ))}
             </div>
           );

@@ -23,6 +23,8 @@ const LICENCES: &str = include_str!("../dist/licences.txt");
 pub struct Report {
     /// The words of its command without those of the selection: what the script asks for.
     pub words: Vec<String>,
+    /// The other words of its command: the page shows the whole line, to be typed.
+    pub more: Vec<String>,
     /// The report as JSON.
     pub json: Vec<u8>,
 }
@@ -49,10 +51,14 @@ pub struct Page {
     pub db: String,
     /// Options that all of the page's commands have.
     pub selection: Vec<String>,
+    /// Options that its commands of call stacks have, too.
+    pub of_threads: Vec<String>,
     /// The sets that are compared, before and after, if any.
     pub sets: Option<(String, String)>,
     /// Version of dcpi.
     pub version: &'static str,
+    /// Words of reports, each with its other names and what it means.
+    pub terms: Vec<(Vec<String>, String)>,
     /// The reports.
     pub reports: Vec<Report>,
 }
@@ -62,9 +68,12 @@ struct Config<'a> {
     live: bool,
     db: &'a str,
     selection: &'a [String],
+    threads: &'a [String],
     sets: Option<&'a (String, String)>,
     version: &'a str,
+    terms: &'a [(Vec<String>, String)],
     reports: Vec<&'a [String]>,
+    more: Vec<&'a [String]>,
 }
 
 /// The policy of a page whose script and style have `nonce`.
@@ -86,9 +95,12 @@ pub fn write(page: &Page, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
         live: page.is_live,
         db: &page.db,
         selection: &page.selection,
+        threads: &page.of_threads,
         sets: page.sets.as_ref(),
         version: page.version,
+        terms: &page.terms,
         reports: page.reports.iter().map(|report| report.words.as_slice()).collect(),
+        more: page.reports.iter().map(|report| report.more.as_slice()).collect(),
     };
     let config = serde_json::to_vec(&config).map_err(io::Error::from)?;
     let script = match page.subject {
@@ -147,15 +159,18 @@ mod tests {
     use super::*;
 
     fn written(title: &str, json: &str) -> String {
-        let report = Report { words: vec!["prof".to_owned()], json: json.as_bytes().to_vec() };
+        let words = vec!["prof".to_owned()];
+        let report = Report { words, more: Vec::new(), json: json.as_bytes().to_vec() };
         let page = Page {
             subject: Subject::Profile,
             title: title.to_owned(),
             is_live: false,
             db: "/db</script>".to_owned(),
             selection: Vec::new(),
+            of_threads: Vec::new(),
             sets: None,
             version: "0.1.0",
+            terms: Vec::new(),
             reports: vec![report],
         };
         let mut out = Vec::new();

@@ -1,19 +1,21 @@
-// Looks at pages as people see them: `node test/page.mjs PAGE... [--shots DIR] [--untimed]`, where a
-// PAGE is a file of `dcpi html` or of `dcpi-fleet review --format html`, or the link that
-// `dcpi serve` prints. Every view at five widths,
-// light and dark: no error on the console, nothing wider than the window, nothing that axe finds,
-// keys that move in the flame graph; and the times until the first picture, a view and a filtered
-// table, which are limited without `--untimed`. Needs `npm ci` and Chromium.
+// Looks at pages as people see them: `node test/page.mjs PAGE... [--shots DIR] [--untimed]
+// [--dcpi PROGRAM]`, where a PAGE is a file of `dcpi html` or of `dcpi-fleet review --format html`,
+// or the link that `dcpi serve` prints. Every view at five widths, light and dark: no error on the
+// console, nothing wider than the window, nothing that axe finds, keys that move in the flame
+// graph; and the times until the first picture, a view and a filtered table, which are limited without
+// `--untimed`. With `--dcpi`, the commands that the page offers to copy print what it shows
+// (commands.mjs). Needs `npm ci` and Chromium.
 import puppeteer from "puppeteer-core";
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { resolve } from "node:path";
+import { commands } from "./commands.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const VIEWS = [
   "overview", "flame", "flame&colour=kind", "flame&invert=1&colour=cause", "procedures",
   "procedures&by=image", "procedure", "timeline", "threads", "threads&of=unit", "waits",
-  "compare", "about",
+  "compare", "about", "selector",
 ];
 const OF_FLEET = ["summary", "changes", "procedures", "map", "fleet", "hosts"];
 const SIZES = [[380, 800], [400, 800], [1280, 800], [2000, 1100], [2500, 1200]];
@@ -25,6 +27,8 @@ const at = words.indexOf("--shots");
 const [, shots] = at < 0 ? [] : words.splice(at, 2);
 const untimed = words.indexOf("--untimed");
 if (untimed >= 0) words.splice(untimed, 1);
+const dcpiAt = words.indexOf("--dcpi");
+const [, dcpi] = dcpiAt < 0 ? [] : words.splice(dcpiAt, 2);
 let problems = 0;
 const told = new Set();
 
@@ -56,6 +60,14 @@ async function procedure(page) {
   return page.evaluate(() => location.hash.replace(/^#/, ""));
 }
 
+/** Opens the selector in the head, with the first choice marked. */
+async function openSelector(page) {
+  await page.evaluate(() => document.activeElement?.blur());
+  await page.focus(".chooser input");
+  await page.waitForSelector("#choices [role=group]", { timeout: 60000 });
+  await page.keyboard.press("ArrowDown");
+}
+
 async function look(page, name, state) {
   for (const [width, height] of SIZES) {
     for (const theme of ["light", "dark"]) {
@@ -63,6 +75,7 @@ async function look(page, name, state) {
       await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
       await page.evaluate((to) => (location.hash = to), state);
       await settled(page);
+      if (name === "selector") await openSelector(page);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       if (wide > 0) problem(`${name} at ${width}: ${wide} px too wide`);
       if (width === 1280 || width === 400) {
@@ -130,9 +143,11 @@ for (const word of words) {
   if (isFile) await timed(page, `${word}: first picture`, LIMITS.first, () => page.evaluate(paint));
   const link = (state) => [key, state].filter(Boolean).join("&");
   const isFleet = await page.evaluate(() => !!document.querySelector('nav a[href*="v=summary"]'));
+  if (!isFleet && dcpi) await commands(page, { link, dcpi: resolve(dcpi), problem, settled });
   const hottest = isFleet ? "" : await procedure(page);
   for (const view of isFleet ? OF_FLEET : VIEWS) {
-    const state = view === "procedure" ? hottest : link(`v=${view}`);
+    const state = view === "procedure" ? hottest
+      : link(`v=${view === "selector" ? "overview" : view}`);
     await look(page, view, state);
   }
   await page.setViewport({ width: 1280, height: 800 });

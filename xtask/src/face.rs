@@ -5,8 +5,11 @@
 
 use crate::process::{command, must, output, succeeds};
 use crate::{Outcome, packages};
+use anyhow::Context as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
 /// Folder of the page.
 const FOLDER: &str = "face";
@@ -23,6 +26,8 @@ const REVIEW: &str =
 
 /// The guide's database, of which the page is looked at.
 const EXAMPLE: &str = "docs/example/calls";
+/// The guide's database of two builds, which a page compares.
+const BUILDS: &str = "docs/example/db";
 
 /// Builds the page with npm, and looks at each of its views.
 pub fn build() -> anyhow::Result<Outcome> {
@@ -36,18 +41,54 @@ pub fn build() -> anyhow::Result<Outcome> {
     look()
 }
 
-/// Looks at each view of the guide's example and of a review in Chromium (`face/test/page.mjs`).
-/// Needs what
-/// [`build`] installed.
+/// Looks at each view of the guide's example, as a file and served, and of a review in Chromium
+/// (`face/test/page.mjs`), and runs the commands that the page offers to copy. Needs what [`build`]
+/// installed.
 pub fn look() -> anyhow::Result<Outcome> {
     must(&mut command("cargo build --workspace --bin dcpi"))?;
     let page = std::path::absolute("target/face.html")?;
-    must(command("target/debug/dcpi html --db").arg(EXAMPLE).arg("-o").arg(&page))?;
+    let db = std::path::absolute(EXAMPLE)?;
+    must(command("target/debug/dcpi html --db").arg(db).arg("-o").arg(&page))?;
+    let compared = std::path::absolute("target/face-compared.html")?;
+    let sets = "--epoch all --diff label:before --diff label:after -o";
+    let mut line = command("target/debug/dcpi html");
+    must(line.args(sets.split(' ')).arg(&compared).arg("--db").arg(std::path::absolute(BUILDS)?))?;
     let review = std::path::absolute("target/face-fleet.html")?;
     fs::write(&review, output(command(REVIEW).env("CARGO_TARGET_DIR", "target/fleet"))?)?;
-    let mut looked = command("node test/page.mjs --untimed");
-    let passed = succeeds(looked.arg(&page).arg(&review).current_dir(FOLDER))?;
+    let server = Server::start()?;
+    let mut looked = command("node test/page.mjs --untimed --dcpi ../target/debug/dcpi");
+    let passed = succeeds(looked.arg(&page).arg(&review).arg(&server.link).current_dir(FOLDER))?;
     Ok(if passed { Outcome::Clean } else { Outcome::Problems })
+}
+
+/// `dcpi serve` of the example, until it is dropped.
+struct Server {
+    process: Child,
+    link: String,
+}
+
+impl Server {
+    fn start() -> anyhow::Result<Self> {
+        // Copied commands are run in another directory than this one.
+        let db = std::path::absolute(EXAMPLE)?;
+        let mut line = command("target/debug/dcpi serve --listen 127.0.0.1:0 --db");
+        let mut process = line.arg(db).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut said = String::new();
+        if let Some(out) = process.stdout.take() {
+            BufReader::new(out).read_line(&mut said)?;
+        }
+        let link = said.trim().strip_prefix("open ").map(str::to_owned);
+        let mut server = Self { process, link: String::new() };
+        server.link = link.with_context(|| format!("dcpi serve says {said:?}"))?;
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill(); // it has ended by itself
+        let _ = self.process.wait();
+    }
 }
 
 /// Whether the committed files are those that the build made of the committed sources.

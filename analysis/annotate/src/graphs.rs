@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name};
 use code::isa::work::Work;
@@ -20,6 +21,7 @@ use crate::counters::Counters;
 use crate::evidence::accesses;
 use crate::listing::{self, ByAddress, Listing};
 use crate::observed::{branches, counted, exact, remaining_rounds, times, within};
+use crate::surveys::{self, Surveyable};
 use names::procedures::Known;
 use query::load::{Executions, ImageSamples, Samples};
 use query::problem::Problem;
@@ -125,7 +127,7 @@ const MEASURED_MIN: f64 = 100.0;
 pub struct Surveyed<'a> {
     isa: Isa,
     procedures: &'a [Procedure],
-    survey: Survey,
+    survey: Arc<Survey>,
     constants: Constants,
     branches: Branches,
     /// In the order of their branches.
@@ -247,8 +249,13 @@ impl<'a> Surveyed<'a> {
             procedures.binary_search_by_key(&only.start, |other| other.start).ok()
         };
         let survey = match only {
-            Some(only) => Survey::around(isa, &text, &ranges, never, number(only)?),
-            None => Survey::of(isa, &text, &ranges, never),
+            Some(only) => Survey::around(isa, &text, &ranges, never, number(only)?).into(),
+            None => surveys::survey(&Surveyable {
+                isa,
+                text: &text,
+                procedures: &ranges,
+                never: &never,
+            }),
         };
         let constants = binary.constants().unwrap_or_default();
         let exact = exact(samples, image, known, problems);

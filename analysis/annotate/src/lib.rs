@@ -10,3 +10,4 @@ pub mod graphs;
 pub mod listing;
 mod observed;
 pub mod rates;
+pub mod surveys;

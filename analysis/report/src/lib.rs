@@ -99,7 +99,7 @@ pub use topcounts::{FewSamples, InstructionRow, Sort, TopcountsReport};
 pub use topstalls::{StallRow, TopstallsReport};
 pub use totals::Totals;
 pub use trace::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
-pub use tree::{OmittedCalls, TreeReport, TreeRow};
+pub use tree::{OmittedCalls, TreeReport, TreeRow, TreeThread};
 pub use truth::{TruthReport, TruthRow};
 pub use whatcg::WhatcgReport;
 pub use why::{WhyAlternative, WhyEvidence, WhyExperiment, WhyFinding, WhyReport, WhySource};
@@ -221,7 +221,10 @@ impl EventColumn {
         let (weight, unit) = (self.event.weight, &self.event.unit);
         let is_told = self.is_uneven() && !self.event.is_exact();
         is_told.then(|| {
-            let each = quantity::period(weight.round() as u64, unit);
+            let each = match unit.as_str() {
+                "ns" => format!("{:.2} ms", weight / 1e6),
+                unit => format!("{:.0} {unit}", weight),
+            };
             format!("note: the sampling period changed: samples are counted as if of {each} each")
         })
     }

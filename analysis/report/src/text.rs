@@ -58,7 +58,12 @@ fn brief_prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Re
     }
     prof_table(report, style).write(style, out)?;
     let most = if style.full_names || report.rows.is_empty() { usize::MAX } else { style.columns };
-    notes.iter().try_for_each(|line| note(style, out, &cut(line, most)))
+    // A command that is cut is none.
+    let shown = |line: &String| match line.contains(DIFF) {
+        true => line.clone(),
+        false => cut(line, most),
+    };
+    notes.iter().try_for_each(|line| note(style, out, &shown(line)))
 }
 
 fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -317,6 +322,9 @@ pub(super) fn brief_id(id: &image::ImageId) -> String {
     if is_hash { first.to_owned() } else { short }
 }
 
+/// The command that compares.
+const DIFF: &str = "dcpi diff";
+
 /// How to compare two builds of one file, where rows are of several.
 fn builds(report: &ProfReport) -> Option<String> {
     let images = || report.rows.iter().filter_map(|row| row.image.as_ref());
@@ -343,7 +351,7 @@ pub(super) fn two_builds(
         true => (format!(",until:{}", rfc3339(*since)), format!(",since:{}", rfc3339(*since))),
         false => Default::default(),
     };
-    Some(format!("two builds of {name}: dcpi diff image:{old}{until} image:{new}{since}"))
+    Some(format!("two builds of {name}: {DIFF} image:{old}{until} image:{new}{since}"))
 }
 
 /// The meaning of a reason for unresolved samples, if its share of samples is large enough.

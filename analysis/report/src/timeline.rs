@@ -68,10 +68,14 @@ crate::fields! {
         pub characters (text): usize;
         /// those with the most counts first
         pub subjects (text): Vec<TimelineRow>;
+        /// counts of each column, of all rows
+        pub counts (text): Vec<f64>;
         rows (rows): Vec<RowJson<'_>>
             = |it| it.subjects.iter().map(|row| it.row_json(row)).collect();
         /// rows that were left out
         pub omitted: usize;
+        /// the slices of all rows together, also of those that were left out
+        whole: Vec<SliceJson> = |it| it.slices(&it.counts);
         pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
     }
 
@@ -331,7 +335,20 @@ impl TimelineReport {
             seconds: is_time.then_some(total),
             occurrences: (!is_time).then_some(total),
         };
-        let columns = self.columns.iter().zip(&self.covered_s).zip(&row.counts);
+        RowJson {
+            key: &row.key,
+            image: row.image.as_ref().map(|image| image.name.as_str()),
+            image_id: row.image.as_ref().map(|image| image.id),
+            pid: row.pid,
+            total,
+            share: row.share,
+            slices: self.slices(&row.counts),
+        }
+    }
+
+    fn slices(&self, counts: &[f64]) -> Vec<SliceJson> {
+        let is_time = self.is_time();
+        let columns = self.columns.iter().zip(&self.covered_s).zip(counts);
         let slice = |((column, covered_s), count): ((&Stretch, &u64), &f64)| {
             let count = Fraction(self.shown(*count));
             SliceJson {
@@ -342,14 +359,6 @@ impl TimelineReport {
                 occurrences: (!is_time).then_some(count),
             }
         };
-        RowJson {
-            key: &row.key,
-            image: row.image.as_ref().map(|image| image.name.as_str()),
-            image_id: row.image.as_ref().map(|image| image.id),
-            pid: row.pid,
-            total,
-            share: row.share,
-            slices: columns.map(slice).collect(),
-        }
+        columns.map(slice).collect()
     }
 }

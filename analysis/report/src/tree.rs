@@ -27,6 +27,21 @@ crate::fields! {
         pub own: f64 as Fraction, "share" => "own";
         /// of the call with all below it
         pub time: f64 as Whole, "event's unit" => "time";
+        /// with `--by-thread`: the thread that a root stands for
+        pub thread (maybe): Option<TreeThread>;
+    }
+
+    /// A thread, or several of one name.
+    #[derive(Clone, Debug)]
+    pub struct TreeThread {
+        /// its process's command
+        pub command: String;
+        /// number of its process; `null`: of several
+        pub pid: Option<u32>;
+        /// its name
+        pub name: String;
+        /// its number; `null`: of several
+        pub tid: Option<u32>;
     }
 
     /// A row per call, each before the calls below it. Shares are of all time.

@@ -1,11 +1,11 @@
 // What was read, how it was taken, the keys of the page, and the licence of what it contains.
 import { useAbout, useImages } from "../facts";
-import { count, duration, moment } from "../model";
+import { count, duration, moment, ZONE } from "../model";
 import { Command, Problems } from "../parts";
 import { config } from "../source";
 
 export const KEYS: [string, string][] = [
-  ["1–7", "views, from left to right"],
+  ["1–8", "views, from left to right"],
   ["/", "search or filter"],
   ["Arrows", "move between calls or rows"],
   ["Enter", "zoom, or open a row"],
@@ -48,13 +48,14 @@ export function AboutView() {
       <ul class="plain">
         {(epochs?.rows ?? []).slice(-50).reverse().map((row) => (
           <li>
-            {row.epoch} · {row.host} · {moment(row.started_unix_s)} · {duration(row.duration_s)}
+            {row.epoch} · {row.host} · {moment(row.started_unix_s)} {ZONE} ·
+            {" "}{duration(row.duration_s)}
             {row.label ? ` · ${row.label}` : ""}
             {row.machine?.cpu_model ? ` · ${row.machine.cpu_model}` : ""}
           </li>
         ))}
       </ul>
-      <Command of={["epochs"]} everything />
+      <Command of={["epochs"]} reach="database" />
       <Problems of={images?.problems ?? []} />
       <h3>Licences</h3>
       <p class="hint">

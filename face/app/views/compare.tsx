@@ -1,8 +1,8 @@
 // Two selections side by side: what changed, with intervals, and a verdict.
 import { useMemo, useState } from "preact/hooks";
 import { diffWords, sets, useAbout, useDiff, useImages } from "../facts";
-import { amount, buildsOf, count, Diff, DiffRow, moment, percent, words } from "../model";
-import { Command, matcher, Name, Problems, Search, Wait } from "../parts";
+import { amount, buildsOf, count, Diff, DiffRow, moment, percent, words, ZONE } from "../model";
+import { Command, matcher, Name, Problems, Restricted, Search } from "../parts";
 import { config } from "../source";
 import { change, useStateOfLink } from "../state";
 import { Column, Table } from "../table";
@@ -38,7 +38,7 @@ function Change({ row, most, shown }: { row: DiffRow; most: number; shown: Shown
 }
 
 /** Samples of time in a second are a part of one CPU, whatever their period. */
-function measureOf(diff: Diff): [string, string, Shown] {
+export function measureOf(diff: Diff): [string, string, Shown] {
   if (diff.measure !== "samples_per_s" || diff.totals.unit !== "ns") {
     return MEASURES[diff.measure] ?? MEASURES["samples"]!;
   }
@@ -52,8 +52,9 @@ function columns(diff: Diff): Column<DiffRow>[] {
   const wide = unit.length > 3 ? "104px" : "84px";
   const most = Math.max(...all.map((row) => Math.max(Math.abs(row.low), Math.abs(row.high))), 1e-4);
   return [{
-    title: "Change", hint: `${changes}, with the interval`, width: "150px", number: true,
-    key: (row) => Math.abs(row.change), cell: (row) => <Change row={row} most={most} shown={shown} />,
+    title: "Change", hint: `${changes}, with the interval`, width: "150px", narrow: "72px",
+    number: true, key: (row) => Math.abs(row.change),
+    cell: (row) => <Change row={row} most={most} shown={shown} />,
   }, {
     title: `Before${unit}`, width: wide, number: true, key: (row) => row.a,
     cell: (row) => shown(row.a), spare: 1,
@@ -65,7 +66,7 @@ function columns(diff: Diff): Column<DiffRow>[] {
     key: (row) => row.relative ?? Infinity,
     cell: (row) => (row.relative === null ? "new" : signed(row.relative, percent)),
   }, {
-    title: "Verdict", width: "116px", key: (row) => (row.significant ? 1 : 0),
+    title: "Verdict", width: "116px", narrow: "98px", key: (row) => (row.significant ? 1 : 0),
     cell: (row) => (
       <span class={`chip ${row.significant ? (row.change > 0 ? "worse" : "better") : ""}`}>
         {row.significant ? (row.change > 0 ? "more" : "less") : "may be chance"}
@@ -74,6 +75,7 @@ function columns(diff: Diff): Column<DiffRow>[] {
   }, {
     title: "Procedure", width: "minmax(110px, 3fr)", key: (row) => row.procedure,
     cell: (row) => <Name name={row.procedure} image={row.image} />,
+    under: (row) => row.image,
   }, {
     title: "Image", width: "minmax(80px, 1fr)", key: (row) => row.image, spare: 1,
     cell: (row) => <span class="cut">{row.image}</span>,
@@ -124,7 +126,7 @@ function Choose() {
   const [says, say] = useState("");
   const options = rows.map((row) => {
     const label = row.label ? ` ${row.label}` : "";
-    return [row.epoch, `${moment(row.started_unix_s)}${label} (${row.host})`] as const;
+    return [row.epoch, `${moment(row.started_unix_s)} ${ZONE}${label} (${row.host})`] as const;
   }).reverse();
   const choice = (name: string, value: string, set: (value: string) => void) => (
     <label>
@@ -180,25 +182,35 @@ export function Compare() {
         </p>
       )}
       {both && (
-        <Wait asked={asked} what="comparison">
+        <Restricted of={asked} what="comparison">
           {(diff) => (
             <>
               <Verdict diff={diff} />
               <div class="options">
                 <Search label="Filter" value={filter} onChange={(q) => change({ q }, true)} />
-                <span class="hint" role="status">{rows.length.toLocaleString("en")} rows</span>
+                <span class="hint" role="status">
+                  {rows.length.toLocaleString("en")} rows; a row opens the procedure, after and
+                  before
+                </span>
               </div>
               <Table
                 label="Changes" rows={rows} columns={columns(diff)} tall={18}
                 sort={from["sort"] || "Change"} onSort={(sort) => change({ sort }, true)}
                 onOpen={(row) =>
-                  change({ v: "procedure", proc: row.procedure, image: row.image, addr: "" })}
+                  change({
+                    v: "procedure", proc: row.procedure, image: row.image, id: "", addr: "",
+                    set: "after",
+                  })}
               />
             </>
           )}
-        </Wait>
+        </Restricted>
       )}
-      {both && <Command of={diffWords(both)} />}
+      {both && (
+        <Command
+          of={diffWords(both)} unmet={asked.unmet} without={[filter && `the filter “${filter}”`]}
+        />
+      )}
       <Problems of={asked.data?.problems ?? []} />
     </section>
   );

@@ -5,7 +5,7 @@ import { By, isDark, paint } from "../colours";
 import { MIN, sets, THREADS_MIN, treeWords, useDiff, useEvent, useImages, useTree, useWhy } from "../facts";
 import { Flame } from "../flame";
 import { percent } from "../model";
-import { Command, matcher, Problems, Search, Segmented, Wait } from "../parts";
+import { Command, matcher, Problems, Search, Segmented, Unmet, Wait } from "../parts";
 import { change, State, useStateOfLink } from "../state";
 
 const COLOURS: [string, string][] = [
@@ -43,7 +43,8 @@ export function openProcedure(call: { name: string; image: string; address?: str
 export function FlameOf({ event, small = false }: { event: string; small?: boolean }) {
   const from = useStateOfLink();
   const byThread = !small && Boolean(from["threads"]);
-  const { asked, calls, total } = useTree(event, byThread);
+  const shown = useTree(event, byThread);
+  const { asked, calls, total } = shown;
   const shaped = useShaped(calls, small ? { focus: from["focus"] ?? "" } : from);
   const images = useImages().data;
   const by = (from["colour"] ?? "image") as By;
@@ -59,10 +60,14 @@ export function FlameOf({ event, small = false }: { event: string; small?: boole
   const number = useMemo(
     () => (shaped && found ? foundShare(shaped, found) : null), [shaped, from["q"]],
   );
+  if (shown.unmet.length > 0) {
+    return <Unmet of={shown.words} filters={shown.unmet} />;
+  }
   return (
     <Wait asked={asked} what="call stacks">
       {(tree) => shaped && colours && (
         <>
+          {shaped.length === 1 && <p class="hint" role="status">No call stack has this.</p>}
           {number && (
             <p class="hint" role="status">
               {number[0]} calls found, with {percent(number[1])} % of the time
@@ -81,11 +86,13 @@ export function FlameOf({ event, small = false }: { event: string; small?: boole
             label={`Calls by ${event}`}
             low={small}
           />
-          {tree.omitted.share > 0.005 && (
+          {shown.note && <p class="hint">{shown.note}</p>}
+          {!shown.note && tree.omitted.share > 0.005 && (
             <p class="hint">
               Not drawn: {tree.omitted.rows.toLocaleString("en")} calls of less than
               {" "}{byThread ? THREADS_MIN : MIN} each,
               {" "}{percent(tree.omitted.share)} % of the time together.
+              {!small && from["invert"] && " The command counts them in."}
             </p>
           )}
         </>
@@ -132,7 +139,7 @@ export function FlameView() {
   const from = useStateOfLink();
   const { event } = useEvent();
   const byThread = Boolean(from["threads"]);
-  const { asked } = useTree(event?.name, byThread);
+  const { asked, unmet } = useTree(event?.name, byThread);
   if (!event) return <p class="waiting">Reading …</p>;
   const words = treeWords(event.name, byThread);
   return (
@@ -145,7 +152,15 @@ export function FlameView() {
         sorted by time, not by when they ran. Names of inlined functions are slanted. A click zooms,
         a double click opens the procedure.
       </p>
-      <Command of={from["invert"] ? [...words, "--bottom-up"] : words} />
+      <Command
+        of={from["invert"] ? [...words, "--bottom-up"] : words}
+        unmet={unmet}
+        without={[
+          from["focus"] && `only stacks through “${from["focus"]}”`,
+          from["q"] && `the search for “${from["q"]}”`,
+          from["zoom"] && "the zoom",
+        ]}
+      />
       <Problems of={asked.data?.problems ?? []} />
     </section>
   );

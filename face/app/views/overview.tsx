@@ -1,9 +1,14 @@
 // What takes the time and why, beside the calls: the first view.
-import { useEvent, useProf, useWhy, WHY } from "../facts";
-import { Finding, interval, percent, Prof, words } from "../model";
-import { Command, Name, Problems, ShareCell, Wait } from "../parts";
+import { useEvent, useImages, useProf, useWhy, WHY } from "../facts";
+import {
+  briefId, buildsOf, Finding, imageOf, interval, percent, Prof, ProfRow, words,
+} from "../model";
+import { imageValue } from "../only";
+import { Command, Name, Problems, Restricted, ShareCell } from "../parts";
 import { CLASSES } from "../colours";
-import { linkTo } from "../state";
+import { IMAGE, parts } from "../source";
+import { linkTo, useStateOfLink } from "../state";
+import { Meaning } from "../terms";
 import { FlameOf } from "./flames";
 
 /** Findings that are shown before the others are asked for. */
@@ -19,7 +24,8 @@ function subject(finding: Finding): [string, string] {
 
 function Card({ finding, number }: { finding: Finding; number: number }) {
   const [name, place] = subject(finding);
-  const of = { v: "procedure", proc: finding.procedure ?? "", image: finding.image ?? "", addr: "" };
+  const [proc, image] = [finding.procedure ?? "", finding.image ?? ""];
+  const of = { v: "procedure", proc, image, id: "", addr: "" };
   const gain = finding.gain.high > 0 && finding.mechanism !== "unknown";
   return (
     <li class={`finding class-${finding.class}`}>
@@ -29,8 +35,8 @@ function Card({ finding, number }: { finding: Finding; number: number }) {
       </div>
       <div class="finding-text">
         <h3>
-          {words(finding.mechanism)}
-          <span class={`chip certainty-${finding.certainty}`}>{finding.certainty}</span>
+          <Meaning of={words(finding.mechanism)} term={finding.mechanism} />
+          <Meaning of={finding.certainty} chip />
           <span class="chip">{CLASSES[finding.class] ?? finding.class}</span>
         </h3>
         <p class="finding-subject">
@@ -80,7 +86,7 @@ function Hottest({ prof, event }: { prof: Prof; event: string }) {
             <a
               href={linkTo({
                 v: "procedure", proc: row.procedure ?? "", image: row.image ?? "",
-                addr: row.address ?? "",
+                id: briefId(row.image_id ?? ""), addr: row.address ?? "",
               })}
             >
               <Name name={row.procedure ?? ""} image={row.image ?? ""} />
@@ -93,15 +99,43 @@ function Hottest({ prof, event }: { prof: Prof; event: string }) {
   );
 }
 
+/** Images with the most time: the first that a server knows, before the procedures have names. */
+function HottestImages({ prof, event }: { prof: Prof; event: string }) {
+  const builds = new Set(buildsOf(prof.rows).map((one) => one.name));
+  const share = (row: ProfRow) => row.share[event]?.value ?? 0;
+  const most = Math.max(...prof.rows.map((row) => row.share[event]?.high ?? 0));
+  const value = (row: ProfRow) =>
+    imageValue(row.image ?? "", row.image_id ?? "", builds.has(row.image ?? ""));
+  return (
+    <div class="panel">
+      <h3>Most time by image</h3>
+      <ul class="hottest">
+        {[...prof.rows].sort((a, b) => share(b) - share(a)).slice(0, 10).map((row) => (
+          <li>
+            <ShareCell share={row.share[event]} most={most} />
+            {row.kind === "unresolved" ? <span class="cut">{row.image}</span> : (
+              <a href={linkTo({ [IMAGE]: value(row) })} title="Only this image">
+                <span class="cut name">{imageOf(row, builds)}</span>
+              </a>
+            )}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
 export function Overview() {
   const why = useWhy();
   const prof = useProf();
   const { event } = useEvent();
+  const images = useImages().data;
+  const from = useStateOfLink();
   return (
     <section class="overview" aria-label="Overview">
       <div class="why">
         <h2>Why</h2>
-        <Wait asked={why} what="explanations">
+        <Restricted of={why} what="explanations">
           {(data) => (
             <>
               <ol class="findings">
@@ -119,18 +153,31 @@ export function Overview() {
                   </ol>
                 </details>
               )}
-              <p class="hint">
-                Not explained: {percent(data.unexplained.value)} % of the time.
-              </p>
+              {why.note ? data.findings.length === 0 && <p>Nothing is found there.</p> : (
+                <p class="hint">
+                  Not explained: {percent(data.unexplained.value)} % of the time.
+                </p>
+              )}
             </>
           )}
-        </Wait>
-        <Command of={WHY} />
+        </Restricted>
+        <Command of={WHY} unmet={why.unmet} />
       </div>
       <div class="where">
         <h2>Where</h2>
         {event && <FlameOf event={event.name} small />}
-        {event && prof.data && <Hottest prof={prof.data} event={event.name} />}
+        {event && (
+          <div class="two">
+            <div>
+              <Restricted of={prof} what="procedures">
+                {(data) => <Hottest prof={data} event={event.name} />}
+              </Restricted>
+            </div>
+            {images && !images.rows[0]?.procedure && parts(from).length === 0 && (
+              <HottestImages prof={images} event={event.name} />
+            )}
+          </div>
+        )}
         <Problems of={why.data?.problems ?? []} />
       </div>
     </section>

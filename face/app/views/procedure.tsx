@@ -1,11 +1,16 @@
 // One procedure: who called it, what it called, and its source beside its instructions.
 import { useMemo, useState } from "preact/hooks";
 import { around, isScript, Neighbour } from "../calls";
-import { useEvent, useProf, useTree, useWhy } from "../facts";
-import { brief, count, Instruction, interval, Listing, percent, SourceLine, words } from "../model";
-import { Command, Name, Problems, ShareCell, Wait } from "../parts";
-import { config, useReport } from "../source";
-import { linkTo, useStateOfLink } from "../state";
+import { sets, useDiff, useEvent, useProf, useTree, useWhy } from "../facts";
+import {
+  brief, briefId, buildsOf, count, imageOf, Instruction, interval, Listing, percent, ProfRow,
+  SourceLine, words,
+} from "../model";
+import { Command, Name, Problems, said, Segmented, ShareCell, Wait } from "../parts";
+import { config, IMAGE, isOfThreads, ofSet, unmet, useReport } from "../source";
+import { change, linkTo, useStateOfLink } from "../state";
+import { Meaning, meaning } from "../terms";
+import { measureOf } from "./compare";
 
 /** Instructions that are elements at once; more are asked for. */
 const LISTED = 600;
@@ -92,9 +97,10 @@ function SourcePane({ listing, event, chosen, choose }: Pane) {
   );
 }
 
-function cause(instruction: Instruction): string {
-  const culprits = (instruction.culprits ?? []).map((one) => one.cause);
-  return [...new Set(culprits)].slice(0, 3).join(", ");
+/** The causes that an instruction may have waited for, the likeliest first, with their letters. */
+function causes(instruction: Instruction): [string, string][] {
+  const named = new Map((instruction.culprits ?? []).map((one) => [one.cause, one.letter]));
+  return [...named].slice(0, 3);
 }
 
 /** Whether instructions between two are left out: they are far from samples. */
@@ -109,7 +115,8 @@ function AsmPane({ listing, event, chosen, choose }: Pane) {
   const costs = all.some((one) => one.best_cpi !== undefined);
   const hot = (one: Instruction) => (one.share[event]?.value ?? 0) > 0.005;
   const cycles = (one: Instruction) =>
-    one.cpi != null ? one.cpi.toFixed(1) : one.cpi_most ? `≤ ${one.cpi_most.toFixed(0)}` : "";
+    one.cpi != null ? `${one.cpi.toFixed(1)} cy`
+      : one.cpi_most ? `≤ ${one.cpi_most.toFixed(0)} cy` : "";
   return (
     <ol class="code asm" tabIndex={0} aria-label="Instructions">
       {all.slice(0, limit).map((one, at) => (
@@ -125,8 +132,16 @@ function AsmPane({ listing, event, chosen, choose }: Pane) {
           </span>
           <span class="code-at">{one.address.replace(/^0x/, "")}</span>
           <code>{one.text}</code>
-          {costs && <span class="code-cycles" title="Cycles of one execution">{cycles(one)}</span>}
-          {costs && hot(one) && cause(one) && <span class="code-cause">{cause(one)}</span>}
+          {costs && (
+            <span class="code-cycles" title="Processor cycles of one execution">{cycles(one)}</span>
+          )}
+          {costs && hot(one) && causes(one).length > 0 && (
+            <span class="code-cause">
+              {causes(one).map(([name, letter], number) => (
+                <>{number > 0 && ", "}<Meaning of={name} term={letter} /></>
+              ))}
+            </span>
+          )}
         </li>
         </>
       ))}
@@ -138,6 +153,43 @@ function AsmPane({ listing, event, chosen, choose }: Pane) {
         </li>
       )}
     </ol>
+  );
+}
+
+/** What the columns of a listing and the words in them mean. */
+function Legend({ listing, event }: { listing: Listing; event: string }) {
+  const costs = listing.instructions.some((one) => one.best_cpi !== undefined);
+  const found = new Map(listing.instructions.flatMap(causes));
+  return (
+    <details class="notes">
+      <summary>What the columns{costs ? " and words" : ""} mean</summary>
+      <dl>
+        <dt>%</dt>
+        <dd>share of the procedure’s samples of {event}; the darker, the more</dd>
+        <dt>number</dt>
+        <dd>line of the source; address of the instruction in its image, in hexadecimal</dd>
+        {costs && (
+          <>
+            <dt>4.0 cy</dt>
+            <dd>
+              processor cycles of one execution, an estimate; ≤ 40 cy: no more than this is known
+            </dd>
+          </>
+        )}
+        {[...found].map(([name, letter]) => (
+          <>
+            <dt>{name}</dt>
+            <dd>{meaning(letter)?.replace(`${name}: `, "") ?? ""}</dd>
+          </>
+        ))}
+        {found.size > 0 && (
+          <>
+            <dt>several</dt>
+            <dd>suspects, of which each may have stalled the instruction; none is proven</dd>
+          </>
+        )}
+      </dl>
+    </details>
   );
 }
 
@@ -154,6 +206,7 @@ function Code({ listing, event }: { listing: Listing; event: string }) {
         {has && " Lines and their instructions are marked together."}
         {listing.why_not && ` Causes are not known: ${listing.why_not}.`}
       </p>
+      <Legend listing={listing} event={event} />
       <div class={!has ? "" : hasText ? "panes" : "panes no-text"}>
         {has && <SourcePane {...pane} />}
         <AsmPane {...pane} />
@@ -163,57 +216,177 @@ function Code({ listing, event }: { listing: Listing; event: string }) {
   );
 }
 
-function CodeOf({ image, procedure, address }: {
+/** A listing of one build, or of one side of a comparison. */
+interface Choice {
+  title: string;
+  /** What a command knows the image by. */
   image: string;
-  procedure: string;
   address: string;
-}) {
+  /** Options that replace the page's. */
+  options: string[];
+}
+
+function CodeOf({ of: { image, address, options }, procedure }: { of: Choice; procedure: string }) {
   const { event } = useEvent();
   // Causes take the longest: the listing without them is the way out where they are refused.
-  const of = ["list", image, address || procedure];
+  const of = ["list", image, address || procedure, ...options];
   const full = [...of, "--why"];
   const asked = useReport<Listing>(full);
   const plain = useReport<Listing>(asked.error ? of : null);
   const shown = asked.error ? plain : asked;
+  const left = unmet(of).filter((name) => name !== IMAGE);
+  const from = useStateOfLink();
   return (
     <>
-      <h3>Source and instructions</h3>
+      {left.length > 0 && (
+        <p class="hint" role="status">
+          The listing is of all samples of the procedure, not only of those of
+          {" "}{left.map((name) => said(name, from)).join(", ")}
+          {left.some((name) => isOfThreads(name))
+            ? ": samples of instructions are not kept by program, process and thread."
+            : ", which this file has none of; the command below prints it."}
+        </p>
+      )}
       <Wait asked={shown} what="listing">
         {(listing) => <Code listing={listing} event={event?.name ?? ""} />}
       </Wait>
-      <Command of={asked.error ? of : full} />
+      <Command of={asked.error ? of : full} unmet={[IMAGE, ...left]} />
+    </>
+  );
+}
+
+/** The sides of a comparison, the new one first. */
+function sides(image: string): Record<string, Choice | string> {
+  const both = sets();
+  if (!both) return {};
+  const side = (title: string, set: string): Choice | string => {
+    const of = ofSet(set);
+    const what = `${title}: ${set}`;
+    return of ? { title: what, image: of.image || image, address: "", options: of.options } : what;
+  };
+  return { after: side("After", both[1]), before: side("Before", both[0]) };
+}
+
+/** Which listings there are: of each build that has the procedure, or before and after. */
+function Listings({ name, image, rows }: { name: string; image: string; rows: ProfRow[] }) {
+  const from = useStateOfLink();
+  const compared = from["set"] ? sides(image) : {};
+  const builds = Object.fromEntries(rows.map((row): [string, Choice] => [
+    `${briefId(row.image_id ?? "")} ${row.address}`,
+    {
+      title: `Build ${briefId(row.image_id ?? "")}`, image: row.image_id ?? image,
+      address: row.address ?? "", options: [],
+    },
+  ]));
+  const isCompared = Object.keys(compared).length > 0;
+  const choices: Record<string, Choice | string> = isCompared ? compared : builds;
+  const wanted = isCompared ? from["set"]! : `${from["id"]} ${from["addr"]}`;
+  const keys = Object.keys(choices);
+  const key = keys.includes(wanted) ? wanted : keys[0];
+  const shown = key === undefined
+    ? { title: "", image, address: from["addr"] ?? "", options: [] } : choices[key]!;
+  const choose = (to: string) => {
+    const [id = "", addr = ""] = to.split(" ");
+    change(isCompared ? { set: to } : { id, addr });
+  };
+  return (
+    <>
+      <h3>Source and instructions</h3>
+      {keys.length > 1 && (
+        <div class="options">
+          <Segmented
+            label="Build" value={key!} onChange={choose}
+            options={keys.map((one) => {
+              const choice = choices[one]!;
+              return [one, typeof choice === "string" ? choice : choice.title];
+            })}
+          />
+          {!isCompared && <span class="hint">Several builds have a procedure of this name.</span>}
+        </div>
+      )}
+      {typeof shown === "string"
+        ? <p class="hint">{shown} is another database: dcpi list --db shows it.</p>
+        : <CodeOf key={key} of={shown} procedure={name} />}
+    </>
+  );
+}
+
+/** A procedure on both sides of the comparison. */
+function Changed({ name, image }: { name: string; image: string }) {
+  const diff = useDiff();
+  const row = diff.data?.rows.find((one) => one.procedure === name && one.image === image);
+  const [unit, , shown] = diff.data ? measureOf(diff.data) : ["", "", percent];
+  const none = { v: "compare", proc: "", image: "", id: "", addr: "", set: "" };
+  return (
+    <>
+      <p><a href={linkTo(none)}>All changes</a></p>
+      <h2 id="view-title" class="procedure-title" title={name}>{brief(name, !isScript(image))}</h2>
+      <p class="facts">
+        <span class="cut">{image}</span>
+        {row && (
+          <>
+            <span>before {shown(row.a)}{unit}</span>
+            <span>after {shown(row.b)}{unit}</span>
+            <span>{row.significant ? "changed" : "may be chance"}</span>
+          </>
+        )}
+        <a href={linkTo({ set: "" })}>In this page’s selection</a>
+      </p>
+      <Listings name={name} image={image} rows={[]} />
     </>
   );
 }
 
 export function Procedure() {
   const from = useStateOfLink();
-  const { event } = useEvent();
-  const { calls } = useTree(event?.name);
-  const prof = useProf().data;
-  const why = useWhy().data;
   const [name, image] = [from["proc"] ?? "", from["image"] ?? ""];
-  const row = prof?.rows.find((one) =>
-    one.procedure === name && one.image === image &&
-    (!from["addr"] || one.address === from["addr"]));
+  return (
+    <section aria-labelledby="view-title">
+      {from["set"] && sets()
+        ? <Changed name={name} image={image} /> : <Taken name={name} image={image} />}
+    </section>
+  );
+}
+
+/** A procedure in the page's selection. */
+function Taken({ name, image }: { name: string; image: string }) {
+  const from = useStateOfLink();
+  const { event } = useEvent();
+  const tree = useTree(event?.name);
+  const calls = tree.unmet.length > 0 ? null : tree.calls;
+  const prof = useProf();
+  const why = useWhy();
+  const all = prof.unmet.length > 0 ? [] : prof.data?.rows ?? [];
+  const rows = all.filter((one) => one.procedure === name && one.image === image);
+  const row = rows.find((one) =>
+    (!from["id"] || briefId(one.image_id ?? "") === from["id"])
+    && (!from["addr"] || one.address === from["addr"])) ?? rows[0];
   const neighbours = useMemo(() => calls && around(calls, name, image), [calls, name, image]);
-  const findings = why?.findings.filter((one) => one.procedure === name && one.image === image);
+  const findings = why.unmet.length > 0 ? []
+    : why.data?.findings.filter((one) => one.procedure === name && one.image === image);
   const own = event && row?.share[event.name];
   const withCalls = event && row?.inclusive?.[event.name];
   const isCode = !isScript(image) && image !== "" && !row?.inlined && !name.startsWith("[");
+  const builds = useMemo(
+    () => new Set(buildsOf(prof.data?.rows ?? []).map((one) => one.name)), [prof.data],
+  );
   return (
-    <section aria-labelledby="view-title">
-      <p><a href={linkTo({ v: "procedures", proc: "", image: "", addr: "" })}>All procedures</a></p>
+    <>
+      <p>
+        <a href={linkTo({ v: "procedures", proc: "", image: "", id: "", addr: "" })}>
+          All procedures
+        </a>
+      </p>
       <h2 id="view-title" class="procedure-title" title={name}>{brief(name, !isScript(image))}</h2>
       <p class="facts">
-        <span class="cut">{image}</span>
+        <span class="cut">{row ? imageOf(row, builds) : image}</span>
         {own && <span>own {percent(own.value)} % ({interval(own)})</span>}
         {withCalls && <span>with calls {percent(withCalls.value)} % ({interval(withCalls)})</span>}
         <a href={linkTo({ v: "flame", focus: name, q: "", zoom: "" })}>Its stacks</a>
       </p>
       {findings?.map((one) => (
         <p class={`verdict class-${one.class}`}>
-          <strong>{words(one.mechanism)}</strong> <span class="chip">{one.certainty}</span>
+          <strong>{words(one.mechanism)}</strong> <Meaning of={one.certainty} chip />
           {" "}{one.evidence[0]?.text}
         </p>
       ))}
@@ -231,17 +404,12 @@ export function Procedure() {
           </div>
           <p class="hint">
             Shares of its time with calls; itself {percent(neighbours.own / neighbours.share)} %.
+            {rows.length > 1 && " All builds of the image together."}
           </p>
           <Command of={["callers", image, name, `--event=${event.name}`]} />
         </>
       )}
-      {isCode && (
-        <CodeOf
-          image={row?.image_id ?? image}
-          procedure={name}
-          address={row?.address ?? from["addr"] ?? ""}
-        />
-      )}
+      {isCode && <Listings name={name} image={image} rows={rows} />}
       {!isCode && (
         <p class="hint">
           {row?.inlined ? "It is inlined: its instructions are in the procedures above." :
@@ -249,6 +417,6 @@ export function Procedure() {
         </p>
       )}
       {!config.live && isCode && !row && <p class="hint">This file lists the hottest procedures.</p>}
-    </section>
+    </>
   );
 }

@@ -1,8 +1,13 @@
 // Procedures, or images, with their own time and that of all that they called.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { useEvent, useImages, useProf } from "../facts";
+import { choose } from "../chooser";
+import { IMAGES, useEvent, useImages, useProf, useShown } from "../facts";
 import { amount, briefId, buildsOf, Event, imageOf, Prof, ProfRow, total } from "../model";
-import { Command, matcherOfLower, Name, Problems, Search, Segmented, ShareCell, Wait } from "../parts";
+import { imageValue, profOf } from "../only";
+import {
+  Command, matcherOfLower, Name, Problems, Restricted, Search, Segmented, ShareCell,
+} from "../parts";
+import { IMAGE } from "../source";
 import { change, useStateOfLink } from "../state";
 import { Column, sorted, Table } from "../table";
 
@@ -10,19 +15,21 @@ function value(row: ProfRow, event: string, inclusive: boolean): number {
   return (inclusive ? row.inclusive : row.share)?.[event]?.value ?? 0;
 }
 
-function columns(prof: Prof, event: Event, byImage: boolean): Column<ProfRow>[] {
-  const name = event.name;
+function columns(
+  prof: Prof, name: string, byImage: boolean, builds: Set<string>,
+): Column<ProfRow>[] {
+  const event = prof.events.find((one) => one.name === name) ?? prof.events[0]!;
   const withCalls = prof.rows.some((row) => row.inclusive?.[name]);
   const most = Math.max(...prof.rows.slice(0, 2000).map((row) => row.share[name]?.high ?? 0), 0.01);
-  const builds = new Set(buildsOf(prof.rows).map((one) => one.name));
   const all: Column<ProfRow>[] = [{
-    title: "Own %", hint: "Time of the code itself", width: "112px", number: true,
+    title: "Own %", hint: "Time of the code itself", width: "112px", narrow: "74px", number: true,
     key: (row) => value(row, name, false),
     cell: (row) => <ShareCell share={row.share[name]} most={most} />,
   }];
   if (withCalls) {
     all.push({
-      title: "With calls %", hint: "Time with all that it called", width: "120px", number: true,
+      title: "With calls %", hint: "Time with all that it called", width: "120px",
+      narrow: "86px", number: true,
       key: (row) => value(row, name, true),
       cell: (row) => <ShareCell share={row.inclusive?.[name]} />,
     });
@@ -34,7 +41,7 @@ function columns(prof: Prof, event: Event, byImage: boolean): Column<ProfRow>[] 
   }, {
     title: "Samples", width: "84px", number: true, spare: 2,
     key: (row) => row.counts[name] ?? 0,
-    cell: (row) => (row.counts[name] ?? 0).toLocaleString("en"),
+    cell: (row) => row.counts[name]?.toLocaleString("en") ?? "–",
   });
   if (!byImage) {
     all.push({
@@ -45,6 +52,7 @@ function columns(prof: Prof, event: Event, byImage: boolean): Column<ProfRow>[] 
           {row.inlined && <span class="chip">inlined</span>}
         </>
       ),
+      under: (row) => imageOf(row, builds),
     });
   }
   all.push({
@@ -66,17 +74,19 @@ function searched(row: ProfRow): string {
 
 export function Procedures() {
   const from = useStateOfLink();
-  const byImage = from["by"] === "image";
   const procedures = useProf();
-  const images = useImages();
+  const images = useShown<Prof>(IMAGES, profOf);
   const { event } = useEvent();
+  const all = useImages().data;
+  const builds = useMemo(() => new Set(buildsOf(all?.rows ?? []).map((one) => one.name)), [all]);
   // Call stacks of some threads have no images of their own.
-  const canBeImages = !images.data?.rows[0]?.procedure;
+  const canBeImages = !all?.rows[0]?.procedure;
+  const byImage = canBeImages && from["by"] === "image";
   const asked = byImage ? images : procedures;
   const filter = from["q"] ?? "";
   const table = useMemo(
-    () => (asked.data && event ? columns(asked.data, event, byImage) : []),
-    [asked.data, event?.name, byImage],
+    () => (asked.data && event ? columns(asked.data, event.name, byImage, builds) : []),
+    [asked.data, event?.name, byImage, builds],
   );
   const sort = from["sort"] || "Own %";
   const inOrder = useMemo(() => sorted(asked.data?.rows ?? [], table, sort), [table, sort]);
@@ -95,12 +105,18 @@ export function Procedures() {
     if (of !== inOrder) return inOrder.filter((row) => is(searched(row)));
     return inOrder.filter((_, at) => is(lower[at]!));
   }, [inOrder, filter]);
-  const open = (row: ProfRow) =>
-    byImage
-      ? change({ by: "", q: `${row.image ?? ""} ${briefId(row.image_id ?? "")}` })
-      : change({
-        v: "procedure", proc: row.procedure ?? "", image: row.image ?? "", addr: row.address ?? "",
+  const open = (row: ProfRow) => {
+    const id = briefId(row.image_id ?? "");
+    if (!byImage) {
+      change({
+        v: "procedure", proc: row.procedure ?? "", image: row.image ?? "", id,
+        addr: row.address ?? "",
       });
+    } else if (row.image) {
+      change({ by: "", sort: "", q: "" }, true);
+      choose(IMAGE, imageValue(row.image, id, builds.has(row.image)));
+    }
+  };
   return (
     <section aria-labelledby="view-title">
       <h2 id="view-title">{byImage ? "Images" : "Procedures"}</h2>
@@ -116,7 +132,7 @@ export function Procedures() {
         )}
         <span role="status" class="hint">{rows.length.toLocaleString("en")} rows</span>
       </div>
-      <Wait asked={asked} what="procedures">
+      <Restricted of={asked} what={byImage ? "images" : "procedures"}>
         {(prof) => (
           <>
             <Table
@@ -134,8 +150,10 @@ export function Procedures() {
             )}
           </>
         )}
-      </Wait>
-      <Command of={byImage ? ["prof", "-i"] : procedures.words} />
+      </Restricted>
+      <Command
+        of={asked.words} unmet={asked.unmet} without={[filter && `the filter “${filter}”`]}
+      />
       <Problems of={asked.data?.problems ?? []} />
     </section>
   );

@@ -1,45 +1,53 @@
-// Commands, processes and threads, by their call stacks; services, containers and labels.
+// Programs, processes and threads, by their call stacks; services, containers and labels.
 import { useMemo } from "preact/hooks";
-import { useEvent } from "../facts";
+import { choose } from "../chooser";
+import { useEvent, useShown } from "../facts";
 import { amount, Event, Prof, ProfRow, total } from "../model";
-import { Command, matcher, Problems, Search, Segmented, ShareCell, Wait } from "../parts";
-import { config, useReport } from "../source";
+import { subjectsOf } from "../only";
+import { Command, matcher, Problems, Restricted, Search, Segmented, ShareCell } from "../parts";
+import { IMAGE, isOfThreads, useReport } from "../source";
 import { change, useStateOfLink } from "../state";
 import { Column, Table } from "../table";
 
+/** What rows are of. Of pods and their namespaces only where there are some. */
 const SUBJECTS: [string, string][] = [
-  ["command", "Commands"], ["pid", "Processes"], ["thread", "Threads"],
-  ["unit", "Services"], ["label", "Labels"],
+  ["command", "Programs"], ["pid", "Processes"], ["thread", "Threads"],
+  ["unit", "Services and containers"], ["container", "Containers"], ["pod", "Pods"],
+  ["namespace", "Namespaces"], ["label", "Labels"],
 ];
 
-const NAMES: Record<string, string> = {
-  thread: "Thread", unit: "Service", label: "Label",
+/** Titles of the columns of names, and the words for samples of none. */
+export const NAMES: Record<string, [string, string]> = {
+  command: ["Program", "not known"], pid: ["Program", "not known"],
+  thread: ["Thread", "not known"],
+  unit: ["Service or container", "not in a service or container"],
+  container: ["Container", "not in a container"],
+  pod: ["Pod", "not in a pod"],
+  namespace: ["Namespace", "not in a namespace"],
+  label: ["Label", "without label"],
 };
 
 /** Whether rows are parts of the samples, and not threads by their stacks. */
-function isScope(of: string): of is "unit" | "label" {
-  return of === "unit" || of === "label";
+function isScope(of: string): of is "unit" | "container" | "pod" | "namespace" | "label" {
+  return !isOfThreads(of);
+}
+
+/** The value that the page can be restricted to, if the row has one. */
+function valueOf(row: ProfRow, of: string): string {
+  return String(row[of as keyof ProfRow] ?? "");
 }
 
 function name(row: ProfRow, of: string): string {
-  if (isScope(of)) return row[of] ?? `[no ${of}]`;
-  return row.thread ?? row.command ?? "[unknown]";
+  const name = of === "pid" ? row.command : valueOf(row, of);
+  return name || (of === "thread" && row.command) || `[${NAMES[of]![1]}]`;
 }
 
-/** What a row leads to: its part of the database, which only a server has, or its threads. */
-function open(row: ProfRow, of: string) {
-  if (!isScope(of)) {
-    change({ v: "flame", threads: "1", q: "", focus: name(row, of), zoom: "" });
-  } else if (config.live && row[of]) {
-    change({ v: "", q: "", of: "", sort: "", [of]: row[of]! });
-  }
-}
-
-function columns(event: Event, prof: Prof, of: string): Column<ProfRow>[] {
+function columns(ofEvent: string, prof: Prof, of: string): Column<ProfRow>[] {
+  const event: Event = prof.events.find((one) => one.name === ofEvent) ?? prof.events[0]!;
   const share = (row: ProfRow) => row.share[event.name]?.value ?? 0;
   const most = Math.max(...prof.rows.map((row) => row.share[event.name]?.high ?? 0), 0.01);
   const all: Column<ProfRow>[] = [{
-    title: "Share %", width: "120px", number: true, key: share,
+    title: "Share %", width: "120px", narrow: "74px", number: true, key: share,
     cell: (row) => <ShareCell share={row.share[event.name]} most={most} />,
   }, {
     title: event.unit === "ns" ? "Time" : "Count", width: "84px", number: true, key: share,
@@ -56,12 +64,13 @@ function columns(event: Event, prof: Prof, of: string): Column<ProfRow>[] {
     });
   }
   all.push({
-    title: NAMES[of] ?? "Command", width: "minmax(110px, 2fr)", key: (row) => name(row, of),
+    title: NAMES[of]![0], width: "minmax(110px, 2fr)", key: (row) => name(row, of),
     cell: (row) => <span class="cut name" title={name(row, of)}>{name(row, of)}</span>,
+    under: of === "thread" ? (row) => row.command ?? "" : undefined,
   });
   if (of === "thread") {
     all.push({
-      title: "Command", width: "minmax(90px, 1fr)", spare: 1, key: (row) => row.command ?? "",
+      title: "Program", width: "minmax(90px, 1fr)", spare: 1, key: (row) => row.command ?? "",
       cell: (row) => <span class="cut">{row.command}</span>,
     });
   }
@@ -71,40 +80,50 @@ function columns(event: Event, prof: Prof, of: string): Column<ProfRow>[] {
 export function Threads() {
   const from = useStateOfLink();
   const { event } = useEvent();
-  const of = SUBJECTS.some(([subject]) => subject === from["of"]) ? from["of"]! : "command";
+  const hasPods = useReport<Prof>(event && ["prof", "--by=pod", `--event=${event.name}`], "time");
+  // Rows of services alone can be restricted to an image.
+  const first = from[IMAGE] ? "unit" : "command";
+  const of = SUBJECTS.some(([subject]) => subject === from["of"]) ? from["of"]! : first;
   const words = event ? ["prof", `--by=${of}`, `--event=${event.name}`] : null;
-  const asked = useReport<Prof>(words);
+  const asked = useShown<Prof>(words, subjectsOf);
+  const subjects = SUBJECTS.filter(([subject]) =>
+    !["pod", "namespace"].includes(subject) || subject === of
+    || hasPods.data?.rows.some(({ pod }) => pod));
   const filter = from["q"] ?? "";
   const rows = useMemo(() => {
     const is = matcher(filter);
     const all = asked.data?.rows ?? [];
-    return is ? all.filter((row) => is(`${name(row, of)} ${row.command} ${row.pid}`)) : all;
+    return is
+      ? all.filter((row) => is(`${name(row, of)} ${row.command ?? ""} ${row.pid ?? ""}`)) : all;
   }, [asked.data, filter, of]);
   return (
     <section aria-labelledby="view-title">
-      <h2 id="view-title">Processes and threads</h2>
+      <h2 id="view-title">Processes, services and containers</h2>
       <div class="options">
         <Segmented
-          label="Rows" value={of} options={SUBJECTS} onChange={(to) => change({ of: to, sort: "" })}
+          label="Rows" value={of} options={subjects} onChange={(to) => change({ of: to, sort: "" })}
         />
         <Search label="Filter" value={filter} onChange={(q) => change({ q }, true)} />
       </div>
-      <Wait asked={asked} what="processes and threads">
+      <Restricted of={asked} what="rows">
         {(prof) => event && (
           <Table
-            label="Processes and threads" rows={rows} columns={columns(event, prof, of)}
+            label={SUBJECTS.find(([subject]) => subject === of)![1]} rows={rows}
+            columns={columns(event.name, prof, of)}
             sort={from["sort"] || "Share %"} onSort={(sort) => change({ sort }, true)}
-            onOpen={(row) => open(row, of)}
+            onOpen={(row) => valueOf(row, of) && choose(of, valueOf(row, of))}
           />
         )}
-      </Wait>
+      </Restricted>
       <p class="hint">
+        {asked.unmet.length === 0 && "A row restricts the page to it. "}
         {isScope(of)
           ? "dcpid keeps services and containers apart with --by-unit, and labels of dcpilabel."
-            + (config.live ? " A row opens its part of the database." : "")
-          : "A row opens the flame graph of its threads. Shares are of call stacks."}
+          : "Shares are of call stacks."}
       </p>
-      {words && <Command of={words} />}
+      {words && (
+        <Command of={words} unmet={asked.unmet} without={[filter && `the filter “${filter}”`]} />
+      )}
       <Problems of={asked.data?.problems ?? []} />
     </section>
   );

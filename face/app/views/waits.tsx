@@ -71,7 +71,7 @@ function List({ title, rows, total, unit }: {
 export function Waits() {
   const from = useStateOfLink();
   const wait = from["wait"] || "off-cpu";
-  const { asked, calls, total } = useTree(wait);
+  const { asked, calls, total, unmet } = useTree(wait);
   const of = useMemo(() => (calls ? sums(calls) : null), [calls]);
   const unit = asked.data?.event.unit ?? "ns";
   return (
@@ -87,14 +87,14 @@ export function Waits() {
           Time of threads that did not run, of all threads together: idle ones are among them.
         </span>
       </div>
-      {of && (
+      {of && unmet.length === 0 && (
         <div class="two">
           <List title="Waited for" rows={of.reasons} total={total} unit={unit} />
           <List title="Waiting procedure" rows={of.waiters} total={total} unit={unit} />
         </div>
       )}
       <FlameOf event={wait} small />
-      <Command of={treeWords(wait)} />
+      <Command of={treeWords(wait)} unmet={unmet} />
       <Problems of={asked.data?.problems ?? []} />
     </section>
   );

@@ -73,9 +73,11 @@ pub fn write(report: &Report, nonce: &str, out: &mut dyn Write) -> io::Result<()
         is_live: false,
         db: String::new(),
         selection: Vec::new(),
+        of_threads: Vec::new(),
         sets: None,
         version: env!("CARGO_PKG_VERSION"),
-        reports: vec![face::Report { words: vec!["review".to_owned()], json }],
+        terms: Vec::new(),
+        reports: vec![face::Report { words: vec!["review".to_owned()], more: Vec::new(), json }],
     };
     face::write(&page, nonce, out)
 }

@@ -79,6 +79,11 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Outcome, AnalysisError
     Ok(Outcome::default())
 }
 
+/// The words with their other names and what they mean, for pages.
+pub(super) fn terms() -> Vec<(Vec<String>, String)> {
+    entries(PAGE).into_iter().map(|entry| (entry.names, entry.text)).collect()
+}
+
 /// The entries of a page, in their order.
 fn entries(page: &str) -> Vec<Entry> {
     let paragraphs = page.split("\n\n").filter(|paragraph| paragraph.starts_with("**"));

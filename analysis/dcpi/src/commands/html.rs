@@ -15,12 +15,15 @@ use crate::options::{Chosen, OfThreads, RowLimit};
 use face::{Page, Report};
 use query::error::AnalysisError;
 use query::progress;
+use query::select::EpochChoice;
 use stats::Confidence;
 
 /// Most rows of the table of procedures.
 const ROWS_MAX: usize = 100_000;
 /// Most listings in a page: each may take some hundred KiB.
 const LISTINGS_MAX: usize = 500;
+/// Most procedures of a comparison that are listed on both sides.
+const SIDES_MAX: usize = 12;
 /// Most instructions of a listing: of a longer one, only those near samples are in the page.
 const LISTED_MAX: usize = 600;
 /// Instructions kept on either side of one with samples, in a listing that is too long.
@@ -85,8 +88,9 @@ const NOTES: &str = "\
 The file needs no other file and no network, so it can be kept and sent. It opens with what dcpi \
 why says, beside a flame graph. It shows names of procedures, disassembled code and, with debug \
 information, source lines. Its parts are reports of other commands; each view has the line that \
-prints it. With --command, --thread or --tid the reports are those of call stacks, without \
-listings. dcpi serve shows the same page, live.
+prints it. A field in its head restricts all views to one program, image, service, container or \
+process, as far as the file's reports tell these apart. With --command, --thread or --tid the \
+reports are those of call stacks, without listings. dcpi serve shows the same page, live.
 
 Exit codes: those of dcpi prof.";
 
@@ -111,8 +115,10 @@ pub(crate) fn run(
         is_live: false,
         db: args.chosen.source.db().display().to_string(),
         selection: selection.words,
+        of_threads: selection.of_threads,
         sets: args.sets(),
         version: env!("CARGO_PKG_VERSION"),
+        terms: super::explain::terms(),
         reports: done,
     };
     let destination = Destination::from_argument(&args.file);
@@ -189,10 +195,12 @@ impl Reports<'_> {
         let images = if self.args.images.is_empty() { &[][..] } else { images.as_slice() };
         let prof = if of_threads {
             let prof = self.make(&["prof", "--inclusive"], &["-n", &rows], images)?;
-            self.done.push(Report { words: words(&["prof", "-i"]), json: prof.clone() });
+            let more = self.selection.words.clone();
+            self.done.push(Report { words: words(&["prof", "-i"]), more, json: prof.clone() });
             prof
         } else {
-            self.make(&["prof", "-i"], &[], images)?;
+            let by_image = self.make(&["prof", "-i"], &[], images)?;
+            self.pin(&by_image);
             match self.make(&["prof", "--inclusive"], &["-n", &rows], images) {
                 Ok(prof) => prof,
                 Err(_) => self.make(&["prof"], &["-n", &rows], images)?,
@@ -213,10 +221,11 @@ impl Reports<'_> {
         if let Some(event) = running {
             let event = format!("--event={event}");
             self.try_to_make(&["tree", THREADS_MIN, &event, "--by-thread"]);
-            for by in ["command", "pid", "thread", "unit", "label"] {
+            for by in ["command", "pid", "thread", "unit", "container", "pod", "namespace", "label"]
+            {
                 self.try_to_make(&["prof", &format!("--by={by}"), &event]);
             }
-            for by in ["image", "procedure", "command"] {
+            for by in ["image", "procedure", "command", "unit"] {
                 let by = format!("--by={by}");
                 self.try_to_make(&["timeline", &by, &event, "--slices=240", "-n40"]);
             }
@@ -225,14 +234,59 @@ impl Reports<'_> {
             }
         }
         if let Some((before, after)) = self.args.sets() {
-            // What the page is of is the default of both sets.
+            // What the page is of is the default of both sets. Sets of times choose their epochs,
+            // unless some were asked for.
             let images = self.args.images.iter().map(|image| format!("--image={image}"));
-            let of_page = self.selection.words.iter().filter(|word| !word.starts_with("--epoch="));
+            let is_pinned = self.args.chosen.epoch == EpochChoice::back(0);
+            let of_page = self.selection.words.iter();
+            let of_page = of_page.filter(|word| !is_pinned || !word.starts_with("--epoch="));
             let more: Vec<String> = of_page.cloned().chain(images).collect();
             let more: Vec<&str> = more.iter().map(String::as_str).collect();
-            self.make(&["diff", &before, &after], &more, &[])?;
+            let diff = self.make(&["diff", &before, &after], &more, &[])?;
+            if !of_threads {
+                self.sides(&diff, [&before, &after]);
+            }
         }
         Ok(())
+    }
+
+    /// Names the epoch that the page is of in the commands that it shows: "latest" is another one
+    /// when they are typed.
+    fn pin(&mut self, by_image: &[u8]) {
+        let report: Value = serde_json::from_slice(by_image).unwrap_or_default();
+        let epochs: Vec<&str> = array(&report, "epochs").filter_map(Value::as_str).collect();
+        let is_said = |word: &String| {
+            ["--epoch=", "--since=", "--until="].iter().any(|option| word.starts_with(option))
+        };
+        let ([epoch], 1) = (epochs.as_slice(), array(&report, "hosts").count()) else { return };
+        if self.selection.words.iter().any(is_said) {
+            return;
+        }
+        let option = format!("--epoch={epoch}");
+        self.done.iter_mut().for_each(|report| report.more.insert(0, option.clone()));
+        self.selection.words.insert(0, option);
+    }
+
+    /// Listings of the procedures that changed most, before and after.
+    fn sides(&mut self, diff: &[u8], sets: [&str; 2]) {
+        let diff: Value = serde_json::from_slice(diff).unwrap_or_default();
+        let text = |row: &Value, name: &str| Some(row.get(name)?.as_str()?.to_owned());
+        let changed: Vec<(String, String)> = rows(&diff)
+            .take(SIDES_MAX.min(self.args.listings))
+            .filter_map(|row| Some((text(row, "image")?, text(row, "procedure")?)))
+            .collect();
+        let why = if self.args.why { &["--why"][..] } else { &[] };
+        let stage = progress::stage("making listings of changes", changed.len() as u64);
+        for (image, procedure) in changed {
+            stage.advance(1);
+            for set in sets {
+                let Some((options, of_set)) = page::of_set(set) else { continue };
+                let image = of_set.unwrap_or_else(|| image.clone());
+                let mut key = vec!["list", image.as_str(), procedure.as_str()];
+                key.extend(options.iter().map(String::as_str));
+                self.try_to_make(&[key.as_slice(), why].concat());
+            }
+        }
     }
 
     /// Makes a report if the database has something for it.
@@ -254,7 +308,7 @@ impl Reports<'_> {
         line.extend(words(more));
         line.extend(self.look(command));
         if !["epochs", "diff"].contains(&command) {
-            line.extend(self.selection.words.iter().cloned());
+            line.extend(page::without(&self.selection.words, key));
         }
         if ["prof", "tree", "timeline"].contains(&command) && !key.contains(&"-i") {
             line.extend(self.selection.of_threads.iter().cloned());
@@ -270,6 +324,7 @@ impl Reports<'_> {
     ) -> Result<Vec<u8>, AnalysisError> {
         // The arguments behind `--` come after the database and the format.
         let mut line: Vec<String> = line.into_iter().collect();
+        let more = line.get(key.len()..).unwrap_or_default().to_vec();
         let last = line.iter().position(|word| word == "--").unwrap_or(line.len());
         let last = line.split_off(last);
         let (json, outcome) = page::json(self.runner, line, last, self.args.chosen.source.db())?;
@@ -277,7 +332,7 @@ impl Reports<'_> {
             self.aside.extend(serious(&json));
         }
         let json = if key.first().is_some_and(|word| word == "list") { cut(json) } else { json };
-        self.done.push(Report { words: key, json: json.clone() });
+        self.done.push(Report { words: key, more, json: json.clone() });
         Ok(json)
     }
 

@@ -61,6 +61,33 @@ impl Selection {
     }
 }
 
+/// A set of `dcpi diff` as options of other commands, and the image that it is of; none for a set
+/// of another database. As `ofSet` of `face/app/source.ts`, which asks for the same.
+pub(crate) fn of_set(set: &str) -> Option<(Vec<String>, Option<String>)> {
+    let (mut options, mut image) = (Vec::new(), None);
+    for part in set.trim_start_matches('@').split(',') {
+        let is_key = |key: &str| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        match part.split_once(':').filter(|(key, _)| is_key(key)) {
+            Some(("db", _)) => return None,
+            Some(("image", id)) => image = Some(id.to_owned()),
+            Some((key, value)) => options.push(format!("--{key}={value}")),
+            None if part.contains(['/', '@']) => return None,
+            None if part == "latest" => {}
+            None => options.push(format!("--epoch={part}")),
+        }
+    }
+    Some((options, image))
+}
+
+/// Options without those that others, of the same command, have again.
+pub(crate) fn without(options: &[String], others: &[&str]) -> Vec<String> {
+    let name = |word: &str| word.split('=').next().map(str::to_owned);
+    let is_again = |option: &String| {
+        others.iter().any(|other| other.starts_with("--") && name(other) == name(option))
+    };
+    options.iter().filter(|option| !is_again(option)).cloned().collect()
+}
+
 /// A command's report as JSON, of the database `db`; `last` are arguments that end the line.
 ///
 /// # Errors
@@ -83,4 +110,26 @@ pub(crate) fn json(
 /// A number that no name in a page can have guessed.
 pub(crate) fn nonce() -> String {
     format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_options_of_other_commands() {
+        let of = |set: &str| of_set(set).map(|(options, image)| (options.join(" "), image));
+        let none = |options: &str| Some((options.to_owned(), None));
+        assert_eq!(of("latest"), none(""));
+        assert_eq!(of("@-1"), none("--epoch=-1"));
+        assert_eq!(of("label:a,since:14:00"), none("--label=a --since=14:00"));
+        assert_eq!(of("image:3e4e"), Some((String::new(), Some("3e4e".to_owned()))));
+        assert_eq!((of("/srv/other"), of("db:/srv/other"), of("x@latest")), (None, None, None));
+    }
+
+    #[test]
+    fn an_option_is_given_once() {
+        let page = ["--epoch=1", "--host=a", "--all"].map(str::to_owned);
+        assert_eq!(without(&page, &["list", "a", "--epoch=2"]), ["--host=a", "--all"]);
+    }
 }

@@ -188,6 +188,10 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
     let known = named(&shown(args, &timeline));
     let mut rows = rows(by_key, &known, args.look.confidence);
     let shown = args.limit.of(rows.len());
+    let mut counts = vec![0.0; timeline.columns.len()];
+    for row in &rows {
+        counts.iter_mut().zip(&row.counts).for_each(|(sum, count)| *sum += count);
+    }
     let omitted = rows.split_off(shown).len();
     let Timeline { columns, event, unit, samples, covered_s, .. } = timeline;
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
@@ -206,6 +210,7 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
         columns,
         covered_s,
         characters: args.slices,
+        counts,
         subjects: rows,
         omitted,
         problems,

@@ -1,8 +1,11 @@
 //! Trees of calls: what `tree`, `flame` and `html` draw.
 
-use calls::{Direction, EventCalls, Roots, Shape, SubjectId, Subjects, Timed, Tree, TreeNode};
+use calls::{
+    Direction, EventCalls, Roots, Shape, Subject, SubjectId, Subjects, Timed, Tree, TreeNode,
+};
+use model::Thread;
 use query::error::AnalysisError;
-use report::TreeRow;
+use report::{TreeRow, TreeThread};
 use stats::Confidence;
 
 use super::stacks::{Loaded, callee};
@@ -65,6 +68,20 @@ pub(super) fn tree_rows(tree: &Tree, subjects: &Subjects, total: f64) -> Vec<Tre
         time: node.estimate.time,
         share: node.estimate.share,
         own: node.own / total.max(f64::MIN_POSITIVE),
+        thread: match subjects.get(node.subject) {
+            Some(Subject::Thread(thread)) => Some(tree_thread(thread)),
+            _ => None,
+        },
     };
     tree.nodes.iter().map(row).collect()
+}
+
+fn tree_thread(thread: &Thread) -> TreeThread {
+    let number = |number: u32| (number > 0).then_some(number);
+    TreeThread {
+        command: thread.command.clone(),
+        pid: number(thread.pid),
+        name: thread.name.clone(),
+        tid: number(thread.tid),
+    }
 }

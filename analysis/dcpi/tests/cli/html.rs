@@ -3,7 +3,7 @@
 use image::ImageKind;
 
 use crate::database::{Db, Epoch, START, clock, image, two_events, typical};
-use crate::runs::{dcpi, json, report, reports, shown};
+use crate::runs::{dcpi, json, lines, report, reports, shown};
 
 fn page(db: &Db, words: &str) -> String {
     shown(db, &format!("html -o - {words}"))
@@ -19,6 +19,34 @@ fn the_page_has_what_commands_print() {
         assert_eq!(report(&page, words), json(&db, words), "{words}");
     }
     assert!(!reports(&page).iter().any(|(words, _)| words.starts_with("tree")), "no call stacks");
+}
+
+/// Whoever copies a report's command gets that report, whatever the page was made with, and also
+/// when there is a later epoch.
+#[test]
+fn the_page_has_the_whole_command_of_each_report() {
+    for options in ["", "-n 1 --idle --confidence 99", "[ext4] --host node-7"] {
+        let db = Db::new();
+        db.epoch("node-7", typical());
+        let page = page(&db, options);
+        db.epoch("node-7", Epoch::new(START + 7200, vec![clock()]));
+        let shown = reports(&page);
+        let lines = lines(&page);
+        assert_eq!(shown.len(), lines.len());
+        for ((words, report), line) in shown.iter().zip(lines) {
+            let last = line.iter().position(|word| word == "--").unwrap_or(line.len());
+            let (line, last) = line.split_at(last);
+            let mut command = dcpi();
+            command.args(line).args(["--format=json", "--db", &db.root_text()]).args(last);
+            let output = command.output().unwrap();
+            let again: serde_json::Value = serde_json::from_slice(&output.stdout)
+                .unwrap_or_else(|_| panic!("{line:?}: {output:?}"));
+            // All epochs are among those of the database.
+            if !words.starts_with("epochs") {
+                assert_eq!(*report, again, "{options}: {line:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -47,19 +47,31 @@ pub fn refused(db: &Db, words: &str) -> String {
     line.trim_end().to_owned()
 }
 
+/// The JSON of an element of a page.
+fn data(page: &str, id: &str) -> serde_json::Value {
+    let (_, rest) = page.split_once(&format!(" id=\"{id}\">")).unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+/// A list of lists of words of a page's configuration.
+fn words(page: &str, name: &str) -> Vec<Vec<String>> {
+    let config = data(page, "config");
+    let words = |of: &serde_json::Value| -> Vec<String> {
+        of.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    config[name].as_array().unwrap().iter().map(words).collect()
+}
+
 /// The reports in a page of `dcpi html`, each with the words that its script asks for it by.
 pub fn reports(page: &str) -> Vec<(String, serde_json::Value)> {
-    let data = |id: &str| -> serde_json::Value {
-        let (_, rest) = page.split_once(&format!(" id=\"{id}\">")).unwrap();
-        serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
-    };
-    let config = data("config");
-    let reports = config["reports"].as_array().unwrap().iter().enumerate();
-    let words = |words: &serde_json::Value| {
-        let words = words.as_array().unwrap().iter().map(|word| word.as_str().unwrap());
-        words.collect::<Vec<_>>().join(" ")
-    };
-    reports.map(|(at, of)| (words(of), data(&format!("report-{at}")))).collect()
+    let asked = words(page, "reports").into_iter().enumerate();
+    asked.map(|(at, of)| (of.join(" "), data(page, &format!("report-{at}")))).collect()
+}
+
+/// The whole command of each report in a page.
+pub fn lines(page: &str) -> Vec<Vec<String>> {
+    let asked = words(page, "reports").into_iter().zip(words(page, "more"));
+    asked.map(|(own, more)| [own, more].concat()).collect()
 }
 
 /// The report of a page that its script asks for by these words.

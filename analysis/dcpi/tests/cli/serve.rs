@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::database::{Db, typical};
-use crate::runs::dcpi;
+use crate::runs::{dcpi, json};
 
 struct Server {
     child: Child,
@@ -79,6 +79,32 @@ fn a_report_is_what_the_command_prints_and_needs_the_key() {
     assert_eq!(server.ask("POST /", own, "").0, 405);
     let (status, page) = server.ask("GET /", own, "");
     assert!(status == 200 && page.contains("<html") && !page.contains(&server.key));
+}
+
+/// Answers are kept, and given again only while the database is as it was.
+#[test]
+fn a_report_is_of_the_database_as_it_is() {
+    let db = recorded();
+    let server = Server::start(&db);
+    let hosts = || server.report("/report/prof").1["hosts"].clone();
+    for _ in 0..2 {
+        assert_eq!(hosts(), serde_json::json!(["node-7"]));
+    }
+    db.epoch("node-8", typical());
+    for _ in 0..2 {
+        assert_eq!(hosts(), serde_json::json!(["node-7", "node-8"]));
+    }
+}
+
+/// Words that are no options are names of images and procedures, never commands to run.
+#[test]
+fn explanations_are_of_an_image() {
+    let db = recorded();
+    let server = Server::start(&db);
+    let of = |path: &str| server.report(path).1;
+    assert_eq!(of("/report/why?a=-n40&a=%5Bext4%5D"), json(&db, "why -n40 [ext4]"));
+    let ran = of("/report/why?a=true&a=true&a=true");
+    assert!(ran["error"].as_str().unwrap().contains("unexpected argument"), "{ran}");
 }
 
 /// A hundred connections without a request are more than the server has places for.

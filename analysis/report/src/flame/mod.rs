@@ -315,6 +315,7 @@ mod tests {
             time,
             share: Share { value: share, low: share - reach, high: share + reach },
             own: 0.0,
+            thread: None,
         }
     }
 

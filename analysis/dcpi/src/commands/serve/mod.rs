@@ -7,6 +7,7 @@
 //! ask there, also where ssh leads that port to a Unix socket.
 
 mod allowed;
+mod answers;
 mod http;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use face::Page;
@@ -27,6 +28,7 @@ use rustix::fs::Mode;
 use super::Outcome;
 use super::page::{self, Runner, Selection};
 use crate::options::{Chosen, OfThreads};
+use answers::{Answers, Asked};
 use http::{Answer, Request, Served};
 
 /// Most connections at a time; more are closed.
@@ -54,7 +56,8 @@ pub struct Serve {
 
 const NOTES: &str = "\
 The page is that of dcpi html. It asks for each report when it is shown, and again when dcpid has \
-merged new samples; a range of its timeline, epochs and filters hold for all of it. The link that \
+merged new samples; a range of its timeline, an epoch, and one program, image, service, container \
+or process hold for all of it. The link that \
 is printed has a key, without which there is no report. A Unix socket belongs to its user alone \
 (mode 0600); ssh -L 8317:PATH HOST brings it to another machine.
 
@@ -113,7 +116,9 @@ pub(crate) fn run(
         key: key.clone(),
         hosts,
         at_work: Places::new(REPORTS_MAX),
+        answers: Answers::default(),
     };
+    annotate::surveys::keep();
     match &args.listen {
         Listen::Port(address) => {
             let listener = TcpListener::bind(address).map_err(failed)?;
@@ -220,6 +225,7 @@ struct Site {
     /// Hosts that requests may be for; none: any port of this machine, which ssh may have chosen.
     hosts: Vec<String>,
     at_work: Places,
+    answers: Answers,
 }
 
 impl Served for Site {
@@ -270,8 +276,10 @@ impl Site {
             is_live: true,
             db: self.db.display().to_string(),
             selection: self.selection.clone(),
+            of_threads: Vec::new(),
             sets: None,
             version: env!("CARGO_PKG_VERSION"),
+            terms: super::explain::terms(),
             reports: Vec::new(),
         };
         let nonce = page::nonce();
@@ -288,16 +296,39 @@ impl Site {
             let status = if name == "diff" { 200 } else { 400 };
             return Answer::error(status, &why);
         }
+        let asked = Asked::of(&self.db, name, words);
+        let given = || self.answers.given(asked.as_ref()?, Instant::now());
+        if let Some(json) = given() {
+            return Answer::json(200, json.to_vec());
+        }
         // The page looks every few seconds whether there are new samples: that waits for nothing.
         let _place = (name != "epochs").then(|| self.at_work.take());
+        // Another request may have been for the same meanwhile.
+        if let Some(json) = given() {
+            return Answer::json(200, json.to_vec());
+        }
         let (options, last): (Vec<_>, Vec<_>) =
             words.iter().cloned().partition(|word| word.starts_with('-'));
         let mut line = vec![name.to_owned()];
         line.extend(options);
-        // Behind `--` no name is taken for an option.
-        let last = if last.is_empty() { last } else { [vec!["--".to_owned()], last].concat() };
+        // Behind `--` no name is taken for an option. dcpi why would run a command that is there;
+        // no name that comes here begins with a dash.
+        let last = match name {
+            "why" => {
+                line.extend(last);
+                Vec::new()
+            }
+            _ if last.is_empty() => last,
+            _ => [vec!["--".to_owned()], last].concat(),
+        };
         match page::json(self.runner, line, last, &self.db) {
-            Ok((json, _)) => Answer::json(200, face::compact(&json)),
+            Ok((json, _)) => {
+                let json = Arc::new(face::compact(&json));
+                if let Some(asked) = asked {
+                    self.answers.keep(asked, &json, Instant::now());
+                }
+                Answer::json(200, json.to_vec())
+            }
             // It is an answer: what a database has no samples of. Browsers write other codes on
             // their consoles as failures.
             Err(error) => Answer::error(200, &error.to_string()),
