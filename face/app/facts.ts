@@ -1,7 +1,7 @@
 // What was recorded: the reports that the head and most views are made of.
 import { useMemo } from "preact/hooks";
 import { Call, topDown } from "./calls";
-import { Diff, duration, Epochs, Event, localSpan, percent, Prof, span, Tree, Why } from "./model";
+import { Diff, duration, Epochs, Event, localSpan, percent, Prof, span, total, Tree, Why } from "./model";
 import {
   Calls, callsOfThreads, callsThrough, diffOf, isOfThread, Part, proceduresOf, profOf, Shown,
   whyOf,
@@ -180,7 +180,7 @@ export function useAbout(): About {
   const cpus = rows[0]?.machine?.cpus;
   if (cpus && event?.unit === "ns" && event.count && end > begin && images.hosts.length === 1) {
     const covered = images.time ? end - begin : rows.reduce((sum, row) => sum + row.duration_s, 0);
-    const share = event.counted * event.period / (covered * cpus * 1e9);
+    const share = total(event) / (covered * cpus * 1e9);
     const few = cpus === 1 ? "1 CPU" : `${cpus} CPUs`;
     facts.push([`${percent(Math.min(1, share), 0)} % of ${few} busy`]);
   }

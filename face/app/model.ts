@@ -19,6 +19,8 @@ export interface Event {
   total: number;
   machine_total: number;
   counted: number;
+  /** What shares are of, in the event's unit. */
+  amount: number;
   notes: string[];
   count: { value: number; low: number; high: number } | null;
 }
@@ -90,6 +92,7 @@ export interface Finding {
   share: Share;
   gain: Share;
   image?: string;
+  image_id?: string;
   procedure?: string;
   address?: string;
   source?: { file: string; line: number };
@@ -162,6 +165,7 @@ export interface Slice {
 export interface TimelineRow {
   key: string;
   image?: string;
+  image_id?: string;
   pid?: number;
   share: Share;
   slices: Slice[];
@@ -261,7 +265,7 @@ export function amount(value: number, unit: string): string {
 
 /** What the samples of an event stand for, in its unit. */
 export function total(event: Event): number {
-  return event.counted * event.period || event.count?.value || 0;
+  return event.amount;
 }
 
 export function duration(seconds: number): string {
@@ -302,11 +306,18 @@ export function briefId(id: string): string {
   return /^[0-9a-f]{8,}$/.test(first) ? first.slice(0, 8) : id;
 }
 
+/** What is of a build of an image: a row, a finding. */
+interface Built {
+  kind?: string;
+  image?: string | null;
+  image_id?: string | null;
+}
+
 /** Builds of programs of which rows have several, the images of one name together. */
-export function buildsOf(rows: ProfRow[]): { name: string; id: string }[] {
+export function buildsOf(rows: Built[]): { name: string; id: string }[] {
   const ids = new Map<string, Set<string>>();
   for (const row of rows) {
-    if (row.kind !== "file" || !row.image || !row.image_id) continue;
+    if ((row.kind ?? "file") !== "file" || !row.image || !row.image_id) continue;
     const of = ids.get(row.image) ?? new Set<string>();
     ids.set(row.image, of.add(row.image_id));
   }
@@ -315,7 +326,7 @@ export function buildsOf(rows: ProfRow[]): { name: string; id: string }[] {
 }
 
 /** The name of a row's image, with its build where rows have several of that name. */
-export function imageOf(row: ProfRow, builds: Set<string>): string {
+export function imageOf(row: Built, builds: Set<string>): string {
   const name = row.image ?? "";
   return builds.has(name) && row.image_id ? `${name} (${briefId(row.image_id)})` : name;
 }

@@ -86,7 +86,7 @@ export function subjectsOf(data: Prof, unmet: string[], from: State): Part<Prof>
 
 /** An event of a part of its samples. */
 function scaled(event: Event, value: number, counted: number): Event {
-  return { ...event, period: 0, counted, count: { value, low: value, high: value } };
+  return { ...event, counted, amount: value };
 }
 
 /** Findings in an image. */

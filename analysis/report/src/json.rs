@@ -162,6 +162,8 @@ crate::fields! {
         machine_total: u64, "samples";
         /// samples that shares are computed from
         counted: u64, "samples";
+        /// what these stand for, each by the period that it was taken with
+        amount: f64 as Fraction, "`unit`";
         /// samples in the idle loop
         idle: u64, "samples";
         /// samples of unknown code, by reason
@@ -390,6 +392,7 @@ impl<'a> Shown<&'a EventColumn> for Event<'a> {
             total: event.total(),
             machine_total: event.machine_total(),
             counted: column.counted.samples,
+            amount: column.counted.occurrences,
             idle: column.idle,
             unresolved: event.unresolved_samples(),
             lost: &event.ledger.lost,

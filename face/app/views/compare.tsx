@@ -100,7 +100,8 @@ function Verdict({ diff }: { diff: Diff }) {
         <strong>
           {real.length === 0
             ? "No procedure changed by more than chance."
-            : `${real.length} procedures changed: ${more} take more, ${real.length - more} less.`}
+            : `${real.length === 1 ? "1 procedure" : `${real.length} procedures`} changed: `
+              + `${more} with more time, ${real.length - more} with less.`}
         </strong>
       </p>
       <p>

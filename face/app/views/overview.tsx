@@ -14,6 +14,11 @@ import { FlameOf } from "./flames";
 /** Findings that are shown before the others are asked for. */
 const SHOWN = 5;
 
+/** Names of images of which several builds have findings. */
+function named(findings: Finding[]): Set<string> {
+  return new Set(buildsOf(findings).map((one) => one.name));
+}
+
 function subject(finding: Finding): [string, string] {
   const place = finding.source
     ? `${finding.source.file.split("/").pop()}:${finding.source.line}`
@@ -22,7 +27,21 @@ function subject(finding: Finding): [string, string] {
   return [finding.image || "the whole selection", place];
 }
 
-function Card({ finding, number }: { finding: Finding; number: number }) {
+/** What could be gained. Where nothing limits it, a number would be a guess. */
+function Gain({ of: { gain, share } }: { of: Finding }) {
+  if (gain.low < 0.0005 && gain.high >= 0.99 * share.value) {
+    return <p class="gain">To gain: not known, nothing to all of it</p>;
+  }
+  return (
+    <p class="gain">
+      To gain: <strong>{percent(gain.value)} %</strong> of the time ({interval(gain)})
+    </p>
+  );
+}
+
+function Card(
+  { finding, number, builds }: { finding: Finding; number: number; builds: Set<string> },
+) {
   const [name, place] = subject(finding);
   const [proc, image] = [finding.procedure ?? "", finding.image ?? ""];
   const of = { v: "procedure", proc, image, id: "", addr: "" };
@@ -43,15 +62,12 @@ function Card({ finding, number }: { finding: Finding; number: number }) {
           {finding.procedure && finding.image
             ? <a href={linkTo(of)}><Name name={name} image={finding.image} /></a>
             : <Name name={name} />}
-          {finding.procedure && <small class="cut">{finding.image} {place}</small>}
+          {finding.procedure && (
+            <small class="cut">{imageOf(finding, builds)} {place}</small>
+          )}
         </p>
         {finding.evidence.slice(0, 2).map((one) => <p class="evidence">{one.text}</p>)}
-        {gain && (
-          <p class="gain">
-            To gain: <strong>{percent(finding.gain.value)} %</strong> of the time
-            {" "}({interval(finding.gain)})
-          </p>
-        )}
+        {gain && <Gain of={finding} />}
         {(finding.advice.length > 0 || finding.evidence.length > 2) && (
           <details open={number === 0}>
             <summary>What to try</summary>
@@ -140,7 +156,7 @@ export function Overview() {
             <>
               <ol class="findings">
                 {data.findings.slice(0, SHOWN).map((finding, number) => (
-                  <Card finding={finding} number={number} />
+                  <Card finding={finding} number={number} builds={named(data.findings)} />
                 ))}
               </ol>
               {data.findings.length > SHOWN && (
@@ -148,7 +164,7 @@ export function Overview() {
                   <summary>{data.findings.length - SHOWN} more findings</summary>
                   <ol class="findings">
                     {data.findings.slice(SHOWN).map((finding) => (
-                      <Card finding={finding} number={1} />
+                      <Card finding={finding} number={1} builds={named(data.findings)} />
                     ))}
                   </ol>
                 </details>

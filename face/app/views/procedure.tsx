@@ -1,5 +1,6 @@
 // One procedure: who called it, what it called, and its source beside its instructions.
 import { useMemo, useState } from "preact/hooks";
+import { arrows } from "../arrows";
 import { around, isScript, Neighbour } from "../calls";
 import { sets, useDiff, useEvent, useProf, useTree, useWhy } from "../facts";
 import {
@@ -108,17 +109,40 @@ function isGap(before: Instruction, after: Instruction): boolean {
   return Number(before.address) + before.len !== Number(after.address);
 }
 
+/** Parts of the lines of jumps in a cell of 8 by 22: M and L of a path. */
+const STROKES: Record<string, string> = {
+  "│": "M4 0V22", "─": "M0 11H8", "╭": "M8 11H4V22", "╰": "M8 11H4V0", "├": "M4 0V22M4 11H8",
+  "┼": "M4 0V22M0 11H8", "▶": "M0 11H3M3 7L8 11L3 15Z",
+};
+
+/** The lines of jumps beside an instruction. */
+function Jumps({ line }: { line: string }) {
+  const cells = [...line];
+  return (
+    <svg
+      class="code-jumps" aria-hidden="true" width={8 * cells.length}
+      viewBox={`0 0 ${8 * cells.length} 22`} preserveAspectRatio="none"
+    >
+      {cells.map((cell, at) =>
+        STROKES[cell] && <path d={STROKES[cell]} transform={`translate(${8 * at} 0)`} />)}
+    </svg>
+  );
+}
+
 function AsmPane({ listing, event, chosen, choose }: Pane) {
   const [limit, setLimit] = useState(LISTED);
   const all = listing.instructions;
   const most = Math.max(...all.map((one) => one.share[event]?.value ?? 0), 0);
   const costs = all.some((one) => one.best_cpi !== undefined);
+  const lines = useMemo(() => arrows(all), [all]);
   const hot = (one: Instruction) => (one.share[event]?.value ?? 0) > 0.005;
   const cycles = (one: Instruction) =>
     one.cpi != null ? `${one.cpi.toFixed(1)} cy`
       : one.cpi_most ? `≤ ${one.cpi_most.toFixed(0)} cy` : "";
   return (
-    <ol class="code asm" tabIndex={0} aria-label="Instructions">
+    <ol
+      class={lines[0] ? "code asm jumps" : "code asm"} tabIndex={0} aria-label="Instructions"
+    >
       {all.slice(0, limit).map((one, at) => (
         <>
         {at > 0 && isGap(all[at - 1]!, one) && <li class="file">…</li>}
@@ -131,6 +155,7 @@ function AsmPane({ listing, event, chosen, choose }: Pane) {
             {one.counts[event] ? percent(one.share[event]?.value ?? 0) : ""}
           </span>
           <span class="code-at">{one.address.replace(/^0x/, "")}</span>
+          {lines[at] && <Jumps line={lines[at]!} />}
           <code>{one.text}</code>
           {costs && (
             <span class="code-cycles" title="Processor cycles of one execution">{cycles(one)}</span>
@@ -168,6 +193,8 @@ function Legend({ listing, event }: { listing: Listing; event: string }) {
         <dd>share of the procedure’s samples of {event}; the darker, the more</dd>
         <dt>number</dt>
         <dd>line of the source; address of the instruction in its image, in hexadecimal</dd>
+        <dt>╭─ ▶</dt>
+        <dd>a jump, and where it leads: upwards it closes a loop</dd>
         {costs && (
           <>
             <dt>4.0 cy</dt>

@@ -3,7 +3,9 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { choose } from "../chooser";
 import { useEvent, useShown } from "../facts";
 import { useWidth } from "../flame";
-import { amount, moment, percent, Slice, span, Timeline, TimelineRow, ZONE } from "../model";
+import {
+  amount, buildsOf, imageOf, moment, percent, Slice, span, Timeline, TimelineRow, ZONE,
+} from "../model";
 import { commandOf, timelineOf } from "../only";
 import { Command, Name, Problems, Restricted, Segmented, ShareCell } from "../parts";
 import { config, IMAGE, isOfThreads, parts } from "../source";
@@ -49,8 +51,10 @@ interface Layer {
 
 function layers(timeline: Timeline): Layer[] {
   const most = longest(timeline);
+  const builds = new Set(buildsOf(timeline.rows).map((one) => one.name));
   const top = timeline.rows.slice(0, LAYERS).map((row, at): Layer => ({
-    name: row.key, swatch: `layer-${at}`, rates: row.slices.map((slice) => rate(slice, most)),
+    name: builds.has(row.image ?? "") ? `${row.key} · ${imageOf(row, builds)}` : row.key,
+    swatch: `layer-${at}`, rates: row.slices.map((slice) => rate(slice, most)),
   }));
   const rest = timeline.rows.length - top.length + timeline.omitted;
   if (rest <= 0) return top;
@@ -286,7 +290,7 @@ function named(key: string): string {
   return none ? `[${NAMES[none]![1]}]` : key;
 }
 
-function columns(isTime: boolean): Column<Summed>[] {
+function columns(isTime: boolean, builds: Set<string>): Column<Summed>[] {
   const whole = (value: number) => ({ value, low: value, high: value });
   const layer = (at: number) => (at < LAYERS ? `layer-${at}` : "layer-others");
   return [{
@@ -312,7 +316,7 @@ function columns(isTime: boolean): Column<Summed>[] {
           title={one.at < LAYERS ? undefined : "In the chart among all others"}
         />
         <Name name={named(one.row.key)} image={one.row.image ?? ""} />
-        {one.row.image && <small class="cut">{one.row.image}</small>}
+        {one.row.image && <small class="cut">{imageOf(one.row, builds)}</small>}
       </>
     ),
   }];
@@ -360,7 +364,10 @@ function Brushed({ timeline }: { timeline: Timeline }) {
   const rows = useMemo(() => within(timeline, range), [timeline, from["from"], from["to"]]);
   const isTime = slices[0]?.seconds !== undefined;
   const omitted = Math.max(0, 1 - rows.reduce((sum, one) => sum + one.share, 0));
-  const table = useMemo(() => columns(isTime), [isTime]);
+  const table = useMemo(() => {
+    const builds = buildsOf(timeline.rows).map((one) => one.name);
+    return columns(isTime, new Set(builds));
+  }, [isTime, timeline]);
   if (timeline.rows.length === 0) return <p class="hint">No samples in this time.</p>;
   return (
     <>
