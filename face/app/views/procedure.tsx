@@ -393,6 +393,7 @@ function Taken({ name, image }: { name: string; image: string }) {
     : why.data?.findings.filter((one) => one.procedure === name && one.image === image);
   const own = event && row?.share[event.name];
   const withCalls = event && row?.inclusive?.[event.name];
+  const of = rows.length > 1 && row?.image_id ? briefId(row.image_id) : image;
   const isCode = !isScript(image) && image !== "" && !row?.inlined && !name.startsWith("[");
   const builds = useMemo(
     () => new Set(buildsOf(prof.data?.rows ?? []).map((one) => one.name)), [prof.data],
@@ -431,9 +432,9 @@ function Taken({ name, image }: { name: string; image: string }) {
           </div>
           <p class="hint">
             Shares of its time with calls; itself {percent(neighbours.own / neighbours.share)} %.
-            {rows.length > 1 && " All builds of the image together."}
+            {rows.length > 1 && " All builds of the image together; the command is of one."}
           </p>
-          <Command of={["callers", image, name, `--event=${event.name}`]} />
+          <Command of={["callers", of, name, `--event=${event.name}`]} />
         </>
       )}
       {isCode && <Listings name={name} image={image} rows={rows} />}

@@ -53,7 +53,8 @@ function layers(timeline: Timeline): Layer[] {
   const most = longest(timeline);
   const builds = new Set(buildsOf(timeline.rows).map((one) => one.name));
   const top = timeline.rows.slice(0, LAYERS).map((row, at): Layer => ({
-    name: builds.has(row.image ?? "") ? `${row.key} · ${imageOf(row, builds)}` : row.key,
+    name: row.key === row.image ? imageOf(row, builds)
+      : builds.has(row.image ?? "") ? `${row.key} · ${imageOf(row, builds)}` : row.key,
     swatch: `layer-${at}`, rates: row.slices.map((slice) => rate(slice, most)),
   }));
   const rest = timeline.rows.length - top.length + timeline.omitted;
@@ -315,8 +316,11 @@ function columns(isTime: boolean, builds: Set<string>): Column<Summed>[] {
           class={`swatch ${layer(one.at)}`} aria-hidden="true"
           title={one.at < LAYERS ? undefined : "In the chart among all others"}
         />
-        <Name name={named(one.row.key)} image={one.row.image ?? ""} />
-        {one.row.image && <small class="cut">{imageOf(one.row, builds)}</small>}
+        {one.row.key === one.row.image
+          ? <Name name={imageOf(one.row, builds)} />
+          : <Name name={named(one.row.key)} image={one.row.image ?? ""} />}
+        {one.row.image && one.row.key !== one.row.image
+          && <small class="cut">{imageOf(one.row, builds)}</small>}
       </>
     ),
   }];
