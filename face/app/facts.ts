@@ -168,7 +168,9 @@ export function useAbout(): About {
   const labels = [...new Set(rows.flatMap((row) => [row.label, ...row.run_labels]))];
   const named = labels.filter((label): label is string => Boolean(label));
   const hosts = images.hosts.join(", ");
-  const title = named.length > 0 && named.length < 4 ? `${named.join(", ")} on ${hosts}` : hosts;
+  const only = config.images.join(", ");
+  const what = only || (named.length > 0 && named.length < 4 ? named.join(", ") : "");
+  const title = what ? `${what} on ${hosts}` : hosts;
   const facts: [string, string?][] = [];
   const begin = images.time?.since_unix_s ?? Math.min(...rows.map((row) => row.started_unix_s));
   const end = images.time?.until_unix_s
@@ -176,13 +178,15 @@ export function useAbout(): About {
   if (Number.isFinite(begin) && Number.isFinite(end)) {
     facts.push([`${span(begin, end)} (${duration(end - begin)})`, localSpan(begin, end)]);
   }
+  if (only) facts.push([`Tables and findings are of ${only}; flame graphs, threads of all`]);
   if (rows.length > 1) facts.push([`${rows.length} epochs`]);
   const cpus = rows[0]?.machine?.cpus;
   if (cpus && event?.unit === "ns" && event.count && end > begin && images.hosts.length === 1) {
     const covered = images.time ? end - begin : rows.reduce((sum, row) => sum + row.duration_s, 0);
     const share = total(event) / (covered * cpus * 1e9);
     const few = cpus === 1 ? "1 CPU" : `${cpus} CPUs`;
-    facts.push([`${percent(Math.min(1, share), 0)} % of ${few} busy`]);
+    const used = only ? `taken by ${only}` : "busy";
+    facts.push([`${percent(Math.min(1, share), 0)} % of ${few} ${used}`]);
   }
   if (event) {
     facts.push([`${event.counted.toLocaleString("en")} samples of ${event.name}`]);

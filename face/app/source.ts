@@ -11,6 +11,8 @@ export interface Config {
   selection: string[];
   /** Further options of commands of call stacks. */
   threads: string[];
+  /** Images that tables and findings of a file are of; all, without. */
+  images: string[];
   /** Version of dcpi. */
   version: string;
   /** The words of each report in the page, in the order of its script elements. */

@@ -53,6 +53,8 @@ pub struct Page {
     pub selection: Vec<String>,
     /// Options that its commands of call stacks have, too.
     pub of_threads: Vec<String>,
+    /// Images that its tables and findings are of; all, without.
+    pub images: Vec<String>,
     /// The sets that are compared, before and after, if any.
     pub sets: Option<(String, String)>,
     /// Version of dcpi.
@@ -69,6 +71,7 @@ struct Config<'a> {
     db: &'a str,
     selection: &'a [String],
     threads: &'a [String],
+    images: &'a [String],
     sets: Option<&'a (String, String)>,
     version: &'a str,
     terms: &'a [(Vec<String>, String)],
@@ -96,6 +99,7 @@ pub fn write(page: &Page, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
         db: &page.db,
         selection: &page.selection,
         threads: &page.of_threads,
+        images: &page.images,
         sets: page.sets.as_ref(),
         version: page.version,
         terms: &page.terms,
@@ -168,6 +172,7 @@ mod tests {
             db: "/db</script>".to_owned(),
             selection: Vec::new(),
             of_threads: Vec::new(),
+            images: Vec::new(),
             sets: None,
             version: "0.1.0",
             terms: Vec::new(),

@@ -126,6 +126,7 @@ impl Graph {
             let round = self.round_cycles(within, explained.scale, (samples / rounds, ghz));
             region.round_ns = round.and_then(|(known, ..)| Some(known / ghz?));
             region.round_cycles = round;
+            region.rounds = within.and_then(|number| self.rounds_of_entry(number));
         }
         let mut hottest = (0.0, self.graph.blocks().get(begin)?.start.0);
         let mut texts = ByAddress::of(&self.parts);
@@ -162,6 +163,17 @@ impl Graph {
         region.counted = self.counters.per_cycle(listed.into_iter(), ghz);
         region.hot_lines = hot_lines(lines.into_values().collect(), samples);
         Some(Piece { begin: self.graph.blocks().get(begin)?.start.0, hottest: hottest.1, region })
+    }
+
+    /// Rounds of a loop each time that it is entered, and whether that is known well.
+    fn rounds_of_entry(&self, number: usize) -> Option<(f64, bool)> {
+        let estimate = self.estimate.as_ref()?;
+        let header = self.loops.loops().get(number)?.header;
+        let header = estimate.blocks.get(header)?;
+        let entries = estimate::rounds::entries(&self.graph, &self.loops, &estimate.edges);
+        let rounds = header.executions / entries.get(number)?;
+        let is_sure = header.confidence > estimate::Confidence::Low;
+        rounds.is_finite().then_some((rounds, is_sure))
     }
 
     /// Cycles of a round of the loop, with limits: by its own time where that is known, else by the

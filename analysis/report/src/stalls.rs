@@ -96,7 +96,7 @@ pub(super) fn write(sums: &TimeBreakdown, style: &Style, out: &mut dyn Write) ->
     table.write(style, out)?;
     match open.is_empty() {
         true => Ok(()),
-        false => line(style, out, 2, &format!("may be all or nothing of it: {}", open.join(", "))),
+        false => line(style, out, 2, &format!("anything from 0 to 100 %: {}", open.join(", "))),
     }
 }
 

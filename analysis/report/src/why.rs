@@ -276,7 +276,7 @@ impl Report for WhyReport {
                 let [about, least, most] = [value, low, high].map(percent);
                 let is_open = low < TOLD && high >= OPEN * finding.share.value;
                 let gain = match (value < TOLD, low < TOLD) {
-                    _ if is_open => "not known: nothing to all of it".to_owned(),
+                    _ if is_open => "not known, anything from 0 to 100 % of it".to_owned(),
                     (true, _) => format!("at most {most} of the time"),
                     (false, true) => format!("{about} of the time (at most {most})"),
                     (false, false) => format!("{about} of the time ({least} to {most})"),

@@ -369,8 +369,7 @@ fn spread_text(load: &Instruction, span: f64, sketch: &Sketch) -> Evidence {
     let same: u64 = sketch.apart.get(&model::Apart::Line).copied().unwrap_or(0);
     let (pairs, spread) = (sketch.pairs(), bytes(span));
     let mut text = format!(
-        "`{}` at {:#x} loads or stores within {spread}, by the distances of {pairs} pairs of \
-         addresses",
+        "`{}` at {:#x} uses some {spread} of memory, by {pairs} pairs of sampled addresses",
         load.text, load.address
     );
     if same > 0 {

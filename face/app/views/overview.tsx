@@ -30,7 +30,7 @@ function subject(finding: Finding): [string, string] {
 /** What could be gained. Where nothing limits it, a number would be a guess. */
 function Gain({ of: { gain, share } }: { of: Finding }) {
   if (gain.low < 0.0005 && gain.high >= 0.99 * share.value) {
-    return <p class="gain">To gain: not known, nothing to all of it</p>;
+    return <p class="gain">To gain: not known, anything from 0 to 100 % of it</p>;
   }
   return (
     <p class="gain">

@@ -74,6 +74,7 @@ pub fn write(report: &Report, nonce: &str, out: &mut dyn Write) -> io::Result<()
         db: String::new(),
         selection: Vec::new(),
         of_threads: Vec::new(),
+        images: Vec::new(),
         sets: None,
         version: env!("CARGO_PKG_VERSION"),
         terms: Vec::new(),

@@ -116,6 +116,7 @@ pub(crate) fn run(
         db: args.chosen.source.db().display().to_string(),
         selection: selection.words,
         of_threads: selection.of_threads,
+        images: args.images.clone(),
         sets: args.sets(),
         version: env!("CARGO_PKG_VERSION"),
         terms: super::explain::terms(),
@@ -210,7 +211,9 @@ impl Reports<'_> {
         self.try_to_make(&["epochs"]);
         // It explains samples, which are kept of all threads together.
         if !of_threads {
-            self.try_to_make(&WHY);
+            // It takes one image, and no `--` before it.
+            let one = Some(self.args.images.as_slice()).filter(|images| images.len() == 1);
+            let _ = self.make(&WHY, &[], one.unwrap_or_default());
         }
         let mut events: Vec<&str> = names(&prof);
         let running = events.iter().copied().find(|event| !is_wait(event));

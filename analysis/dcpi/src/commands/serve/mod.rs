@@ -277,6 +277,7 @@ impl Site {
             db: self.db.display().to_string(),
             selection: self.selection.clone(),
             of_threads: Vec::new(),
+            images: Vec::new(),
             sets: None,
             version: env!("CARGO_PKG_VERSION"),
             terms: super::explain::terms(),

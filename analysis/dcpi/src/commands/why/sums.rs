@@ -176,7 +176,7 @@ impl Sums {
         }
         let second = hardware.levels.iter().find(|level| level.number == 2);
         let text = format!(
-            "90 % of its samples are in {} KiB of code, and no loop has a fifth",
+            "its hot code is large: {} KiB have 90 % of its samples, and no loop has 20 %",
             bytes >> 10
         );
         let is_large = second.is_some_and(|second| bytes as f64 > second.bytes / 4.0);
