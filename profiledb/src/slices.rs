@@ -190,9 +190,19 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// Whether both have some time in common. A moment, which has no length, is within what has it.
+    /// Whether both have some time in common. A moment, which has no length, is within what begins
+    /// with it, and not within what ends with it.
     pub const fn overlaps(self, other: Self) -> bool {
-        self.since_unix_s < other.until_unix_s && other.since_unix_s < self.until_unix_s
+        self.since_unix_s < other.end_unix_s() && other.since_unix_s < self.end_unix_s()
+    }
+
+    /// The end, of a moment the second after it.
+    const fn end_unix_s(self) -> u64 {
+        if self.until_unix_s > self.since_unix_s {
+            self.until_unix_s
+        } else {
+            self.since_unix_s + 1
+        }
     }
 }
 

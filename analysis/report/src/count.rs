@@ -62,6 +62,14 @@ crate::fields! {
     }
 }
 
+impl CountRow {
+    /// Whether its change has an interval, or is exact.
+    pub fn is_judged(&self) -> bool {
+        let is_known = |change: Interval| self.exact || !(change.low == f64::NEG_INFINITY);
+        self.change.is_some_and(is_known)
+    }
+}
+
 impl CountReport {
     /// The first event whose count is surely larger than before by more than this part, in words.
     /// Times are left out: the machine may be slower, which `dcpi time` allows for.
@@ -130,11 +138,16 @@ impl CountReport {
 
 /// A change and its interval, in percent; empty where it is not known.
 fn changed(CountRow { change, exact, .. }: &CountRow) -> [String; 2] {
-    let percent = |share: f64| format!("{:+.2}", 100.0 * share);
+    let percent = |share: f64| match share.is_finite() {
+        true => format!("{:+.2}", 100.0 * share),
+        false => "from 0".to_owned(),
+    };
     let value = change.map_or_else(String::new, |of| percent(of.value));
     let between = match change {
         Some(_) if *exact => "exact".to_owned(),
-        Some(of) if of.low.is_finite() => format!("{}–{}", percent(of.low), percent(of.high)),
+        Some(of) if of.low != f64::NEG_INFINITY => {
+            format!("{}–{}", percent(of.low), percent(of.high))
+        }
         Some(_) => "needs -r 2".to_owned(),
         None => String::new(),
     };

@@ -17,6 +17,8 @@ use super::{
 };
 use model::{OFF_CPU, RUNNABLE};
 use profiledb::EpochMeta;
+use query::DEFAULT_DB;
+use query::error::quoted;
 use query::load::{USERTIME, sum};
 use query::problem::Problem;
 use query::times::rfc3339;
@@ -58,12 +60,11 @@ fn brief_prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Re
     }
     prof_table(report, style).write(style, out)?;
     let most = if style.full_names || report.rows.is_empty() { usize::MAX } else { style.columns };
-    // A command that is cut is none.
-    let shown = |line: &String| match line.contains(DIFF) {
-        true => line.clone(),
-        false => cut(line, most),
-    };
-    notes.iter().try_for_each(|line| note(style, out, &shown(line)))
+    // A command that is cut or broken is none.
+    notes.iter().try_for_each(|line| match line.contains(DIFF) {
+        true => writeln!(out, "{line}"),
+        false => note(style, out, &cut(line, most)),
+    })
 }
 
 fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -333,25 +334,38 @@ fn builds(report: &ProfReport) -> Option<String> {
     let first = of_files().next()?;
     let is_of_it = |image: &&ImageName| image.path == first.path;
     let ids: BTreeSet<image::ImageId> = of_files().filter(is_of_it).map(|image| image.id).collect();
-    two_builds(&first.name, &report.seen, |id| ids.contains(id))
+    two_builds(&first.name, (&report.seen, &report.selection), |id| ids.contains(id))
 }
 
 /// How to compare two builds of an image, the one that was seen first before the other: without an
 /// overlap, each in its own time, which makes changes of the time by second.
 pub(super) fn two_builds(
     name: &str,
-    seen: &Seen,
+    (seen, selection): (&Seen, &super::Selection),
     is_it: impl Fn(&image::ImageId) -> bool,
 ) -> Option<String> {
     let mut builds: Vec<_> = seen.iter().filter(|(id, _)| is_it(id)).collect();
     builds.sort_by_key(|(_, times)| **times);
-    let [.., (old, (_, old_until)), (new, (since, _))] = builds.as_slice() else { return None };
+    let [.., (old, (_, until)), (new, (since, last))] = builds.as_slice() else { return None };
     let [old, new] = [old, new].map(|id| brief_id(id));
-    let (until, since) = match old_until <= since {
-        true => (format!(",until:{}", rfc3339(*since)), format!(",since:{}", rfc3339(*since))),
+    // A build is seen when it is merged: its samples are from after the merge before.
+    let times = match until <= since && until < last {
+        true => ["until", "since"].map(|word| format!(",{word}:{}", rfc3339(*until))),
         false => Default::default(),
     };
-    Some(format!("two builds of {name}: {DIFF} image:{old}{until} image:{new}{since}"))
+    let [until, since] = times;
+    let epochs = match selection.epochs.as_slice() {
+        [first, .., last] => format!(" --epoch {}..{}", first.epoch, last.epoch),
+        [one] if one.ended_unix_s.is_some() => format!(" --epoch {}", one.epoch),
+        _ => String::new(),
+    };
+    let db = Some(selection.db.as_str()).filter(|db| *db != DEFAULT_DB);
+    let db = db.map(|db| format!(" --db {}", quoted(db))).unwrap_or_default();
+    let which = match builds.len() {
+        2 => format!("two builds of {name}"),
+        several => format!("{several} builds of {name}, the last two"),
+    };
+    Some(format!("{which}: {DIFF} image:{old}{until} image:{new}{since}{epochs}{db}"))
 }
 
 /// The meaning of a reason for unresolved samples, if its share of samples is large enough.

@@ -230,15 +230,16 @@ fn percent(share: f64) -> String {
 
 impl WhyReport {
     /// How to compare two builds of one image, where findings are of several.
-    fn builds(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    fn builds(&self, out: &mut dyn Write) -> io::Result<()> {
         let of_builds = || self.findings.iter().filter(|found| found.is_one_of_builds);
         let Some(first) = of_builds().next() else { return Ok(()) };
         let is_it = |found: &&WhyFinding| found.image == first.image;
         let ids: BTreeSet<ImageId> =
             of_builds().filter(is_it).filter_map(|found| found.image_id).collect();
         let name = first.image.as_deref().unwrap_or_default();
-        let says = two_builds(name, &self.seen, |id| ids.contains(id));
-        says.map_or(Ok(()), |says| note(style, out, &says))
+        let says = two_builds(name, (&self.seen, &self.selection), |id| ids.contains(id));
+        // A command that is broken into lines is none.
+        says.map_or(Ok(()), |says| writeln!(out, "{says}"))
     }
 }
 
@@ -299,7 +300,7 @@ impl Report for WhyReport {
             let more = counted(self.omitted as u64, "more finding");
             note(style, out, &format!("{more} (-n 0 shows all)"))?;
         }
-        self.builds(style, out)?;
+        self.builds(out)?;
         problem_lines(text::told(&self.problems, style))
             .iter()
             .try_for_each(|line| note(style, out, line))

@@ -271,14 +271,18 @@ fn unknown(region: &Region, limit: f64) -> Verdict {
 /// Rounds of an entry from which on they are told: fewer of them may be the larger gain.
 const MANY_ROUNDS: f64 = 10.0;
 
+/// Factor from which on limits of a number of rounds say little.
+const VAGUE: f64 = 10.0;
+
 /// How many rounds a loop makes, and the time of a round beside its limit.
 fn times(region: &Region, limit: f64) -> Vec<Evidence> {
     let mut evidence = Vec::new();
-    if let Some((rounds, is_sure)) = region.rounds.filter(|(rounds, _)| *rounds >= MANY_ROUNDS) {
-        let sure =
-            if is_sure { "" } else { ", an estimate that may be several times too large or small" };
-        let text =
-            format!("the loop makes about {rounds:.0} rounds each time that it is entered{sure}");
+    if let Some((rounds, factor)) = region.rounds.filter(|(rounds, _)| *rounds >= MANY_ROUNDS) {
+        let sure = match factor < VAGUE {
+            true => format!(" ({:.0} to {:.0})", rounds / factor, rounds * factor),
+            false => ", or many times more or fewer".to_owned(),
+        };
+        let text = format!("the loop makes about {rounds:.0} rounds for each entry{sure}");
         evidence.push(Evidence::of("time", text, rounds, "rounds"));
     }
     if let Some(ns) = region.round_ns {

@@ -17,9 +17,9 @@ pub struct Region {
     pub round_cycles: Option<(f64, f64, f64)>,
     /// ns of one round, as measured.
     pub round_ns: Option<f64>,
-    /// Rounds each time that the loop is entered, and whether the number is known better than by a
-    /// factor of two; None where it is not a loop, or not known.
-    pub rounds: Option<(f64, bool)>,
+    /// Rounds each time that the loop is entered, and the factor each way within which they are
+    /// known with a confidence of 95 %; None where it is not a loop, or not known.
+    pub rounds: Option<(f64, f64)>,
     /// Share of a procedure's entries that come from an indirect call with several targets, none of
     /// which is usual.
     pub entered_by_chance: f64,

@@ -9,6 +9,8 @@ use crate::tails;
 const CHANCE: f64 = 0.001;
 /// Largest part of the runs that is warm-up: a longer one is a change of speed of another cause.
 const PART_MAX: f64 = 0.34;
+/// Most runs that are looked at: warm-up is at the begin.
+const TESTED_MAX: usize = 3000;
 /// Fewest runs that are tested.
 const RUNS_MIN: usize = 6;
 /// The scale is the distance from the median that this part of the slower half has at most: a
@@ -32,6 +34,8 @@ pub fn runs(times: &[f64]) -> usize {
     if times.len() < RUNS_MIN {
         return 0;
     }
+    // Each number of runs has a test of its own, which sorts.
+    let times = times.get(..TESTED_MAX).unwrap_or(times);
     let most = (times.len() as f64 * PART_MAX) as usize;
     let far_above = (1..=most).rev().find(|count| are_far_above(times, *count));
     far_above.unwrap_or(0).max(by_ranks(times, most / 2))

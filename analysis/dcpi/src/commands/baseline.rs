@@ -50,8 +50,10 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, name: &str) -> Result<T, An
     };
     let mut text = String::new();
     let file = plain_file::open(path).map_err(|error| refused(&error.to_string()))?;
-    let read = file.take(BYTES_MAX).read_to_string(&mut text);
-    read.map_err(|error| refused(&error.to_string()))?;
+    let read = file.take(BYTES_MAX + 1).read_to_string(&mut text);
+    if read.map_err(|error| refused(&error.to_string()))? as u64 > BYTES_MAX {
+        return Err(refused("it has more than 64 MiB: no report of so few runs is that long"));
+    }
     let head: Head = serde_json::from_str(&text)
         .map_err(|error| refused(&format!("it is no report of dcpi's ({error})")))?;
     let of = head.schema.name.strip_prefix("dcpi.").unwrap_or_default();
@@ -66,6 +68,20 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, name: &str) -> Result<T, An
         )));
     }
     serde_json::from_str(&text).map_err(|error| refused(&error.to_string()))
+}
+
+/// Refuses outputs that would replace the baseline.
+pub(super) fn check_outputs(
+    baseline: Option<&Path>,
+    outputs: [Option<&PathBuf>; 2],
+) -> Result<(), AnalysisError> {
+    let place = |path: &Path| std::fs::canonicalize(path).ok();
+    let Some(own) = baseline.and_then(place) else { return Ok(()) };
+    let replaced = outputs.into_iter().flatten().find(|to| place(to).as_ref() == Some(&own));
+    replaced.map_or(Ok(()), |to| {
+        let why = format!("{} is the baseline: name another file to write to", to.display());
+        Err(AnalysisError::Refused(why))
+    })
 }
 
 /// A measure in Bencher's metric format (bencher.dev, "Bencher Metric Format").
@@ -89,7 +105,8 @@ pub(super) fn write_bencher(
 ) -> Result<(), AnalysisError> {
     let Some(path) = path else { return Ok(()) };
     let metric = |Interval { value, low, high }: &Interval| {
-        let end = |end: &f64| Some(*end).filter(|end| end.is_finite());
+        // Of one run there is no interval.
+        let end = |end: &f64| Some(*end).filter(|end| end.is_finite() && low < high);
         Metric { value: *value, lower_value: end(low), upper_value: end(high) }
     };
     let all: BTreeMap<&str, Metric> =

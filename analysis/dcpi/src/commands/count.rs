@@ -119,6 +119,9 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
         writeln!(io::stderr(), "dcpi: {program}: {}; nothing was counted", why.words())?;
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
+    let baseline: Option<Before> =
+        args.baseline.as_deref().map(|path| baseline::read(path, "count")).transpose()?;
+    baseline::check_outputs(args.baseline.as_deref(), [args.to.as_ref(), args.bencher.as_ref()])?;
     // Checks before the command runs that the output can be written.
     let mut out: Box<dyn Write> = match &args.to {
         Some(path) => Box::new(BufWriter::new(
@@ -127,8 +130,6 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
         )),
         None => Box::new(io::stderr()),
     };
-    let baseline: Option<Before> =
-        args.baseline.as_deref().map(|path| baseline::read(path, "count")).transpose()?;
     let bencher = args.bencher.as_deref().map(Destination::from_argument);
     bencher.map_or(Ok(()), |bencher| bencher.check())?;
     let asked = asked(args)?;
@@ -176,10 +177,11 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     if let Some(other) = ends.iter().find(|end| Some(*end) != ends.first()) {
         notes.push(format!("a later run ended otherwise than the first: {other}"));
     }
-    if let Some(baseline) = &baseline {
-        baseline.compare(&mut rows, args.confidence);
-        notes.push(baseline.note());
-    }
+    let compared = baseline.as_ref().map(|before| {
+        before.compare(&mut rows, args.confidence);
+        notes.extend(before.notes(&rows));
+        rows.iter().any(CountRow::is_judged)
+    });
     let words: Vec<String> = args.command.iter().map(|word| shell_word(word.as_ref())).collect();
     let report = CountReport {
         ended: rfc3339(now_unix_s()),
@@ -203,7 +205,14 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
         Some((row.event.clone(), Interval { value, low, high }))
     };
     let measures: Vec<(String, Interval)> = report.rows.iter().filter_map(measure).collect();
-    baseline::write_bencher(args.bencher.as_ref(), &report.command, &measures)?;
+    let failed = ends.first().is_none_or(|status| !status.success());
+    if !failed {
+        baseline::write_bencher(args.bencher.as_ref(), &report.command, &measures)?;
+    }
+    if args.fail_on.is_some() && compared == Some(false) {
+        let why = "nothing could be judged: give both runs the same events, and -r 3 or more";
+        return Err(AnalysisError::Refused(why.to_owned()));
+    }
     if let Some(says) = args.fail_on.and_then(|_| report.more_than(args.effect)) {
         writeln!(io::stderr(), "dcpi: {says}")?;
         baseline::annotate("count", &says)?;
@@ -224,7 +233,7 @@ struct Before {
 #[derive(Deserialize)]
 struct BeforeRow {
     event: String,
-    value: Option<f64>,
+    unit: String,
     exact: bool,
     runs: Vec<f64>,
 }
@@ -240,27 +249,59 @@ impl Before {
         }
     }
 
-    fn note(&self) -> String {
-        format!("change %: since {}, of {}", self.ended, self.command)
+    /// What the changes are of, and which events have none.
+    fn notes(&self, rows: &[CountRow]) -> Vec<String> {
+        let mut notes = vec![format!("change %: since {}, of {}", self.ended, self.command)];
+        let open: Vec<&str> =
+            rows.iter().filter(|row| !row.is_judged()).map(|row| row.event.as_str()).collect();
+        if !open.is_empty() {
+            let open = open.join(", ");
+            notes.push(format!("not judged, for want of runs or of counts before: {open}"));
+        }
+        notes
     }
 }
 
 /// The change of an event's count, as a part of what it was; none where it was 0 and is not.
 fn change(before: &BeforeRow, row: &CountRow, miss: f64) -> Option<Interval> {
-    let (was, is) = (before.value?, row.of_run?.value);
-    let value = match (was == 0.0, is == 0.0) {
+    let is_count = |of: &f64| (0.0..COUNT_MAX).contains(of);
+    if before.unit != row.unit || !before.runs.iter().all(is_count) {
+        return None;
+    }
+    let was = before.runs.iter().sum::<f64>() / before.runs.len() as f64;
+    let value = match (was == 0.0, row.of_run?.value == 0.0) {
         (true, true) => 0.0,
-        (true, false) => return None,
-        (false, _) => is / was - 1.0,
+        // From nothing to something is no part of what it was, and more than any.
+        (true, false) => f64::INFINITY,
+        (false, _) => row.of_run?.value / was - 1.0,
     };
     if before.exact && row.exact {
         return Some(Interval::exact(value));
     }
-    let (between, _) = welch([&before.runs, &row.runs], miss)?;
-    let end = |end: f64| if end.is_finite() { end / was.max(f64::MIN_POSITIVE) } else { end };
-    // Nothing can lose more than all of its count.
-    Some(Interval { value, low: end(between.low).max(-1.0), high: end(between.high) })
+    let (between, error) = welch([&before.runs, &row.runs], miss)?;
+    if !between.low.is_finite() {
+        return Some(Interval { value, low: f64::NEG_INFINITY, high: f64::INFINITY });
+    }
+    // A few equal counts do not say that all are: their spread is taken for half a count at least.
+    let (n, m) = (before.runs.len() as f64, row.runs.len() as f64);
+    let least = 0.5 * (1.0 / n + 1.0 / m).sqrt();
+    let reach = (between.high - between.low) / 2.0;
+    let reach = match error < least && row.unit != "ns" {
+        true => reach.max(least * tails::student_quantile(miss, n + m - 2.0)),
+        false => reach,
+    };
+    let middle = f64::midpoint(between.low, between.high);
+    let end = |difference: f64| match was == 0.0 {
+        true if difference > 0.0 => f64::INFINITY,
+        true => 0.0,
+        // Nothing can lose more than all of its count.
+        false => (difference / was).max(-1.0),
+    };
+    Some(Interval { value, low: end(middle - reach), high: end(middle + reach) })
 }
+
+/// Counts from here on are not those of a computer.
+const COUNT_MAX: f64 = 1e18;
 
 /// The counts, one place for each run.
 struct Counted {

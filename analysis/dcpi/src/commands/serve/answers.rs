@@ -34,7 +34,14 @@ impl Asked {
     /// The words of a command, and the state of the epochs that it may read. None where answers
     /// are not kept: for moments that pass, and for databases of too many files.
     pub fn of(db: &Path, name: &str, words: &[String]) -> Option<Self> {
-        let passes = |word: &String| word.contains("since:") || word.contains("until:");
+        // `-1min`, `14:03`: other moments when asked again. RFC 3339 has a T.
+        let is_relative = |word: &String| {
+            let time = ["--since=", "--until="].iter().find_map(|name| word.strip_prefix(name));
+            ["--since", "--until"].contains(&word.as_str())
+                || time.is_some_and(|time| !time.contains('T'))
+        };
+        let passes =
+            |word: &String| word.contains("since:") || word.contains("until:") || is_relative(word);
         if words.iter().any(passes) {
             return None;
         }

@@ -5,8 +5,14 @@ use std::path::Path;
 use report::RunRow;
 use serde::Deserialize;
 
+use super::RUNS_MAX;
 use crate::commands::baseline;
 use query::error::AnalysisError;
+
+/// Shortest and longest time of a run, s.
+const RUN_S: (f64, f64) = (1e-6, 1e7);
+/// Times of the fixed loop on processors of 10 MHz to 100 GHz.
+const LOOP_NS: std::ops::Range<f64> = 1.0..1e7;
 
 /// What `dcpi time --format json` wrote of one command.
 pub(super) struct Before {
@@ -55,13 +61,20 @@ impl Before {
                 path.display()
             )));
         }
-        let times = |run: &Run| [run.wall_s, run.user_s, run.system_s, run.delayed_s];
-        if runs.is_empty() || runs.iter().flat_map(times).any(|time| !(0.0..1e9).contains(&time)) {
+        let times = |run: &Run| [run.user_s, run.system_s, run.delayed_s];
+        let is_run = |run: &Run| {
+            (RUN_S.0..RUN_S.1).contains(&run.wall_s)
+                && times(run).iter().all(|time| (0.0..RUN_S.1).contains(time))
+                && run.user_s + run.system_s > 0.0
+        };
+        if !(1..=RUNS_MAX as usize).contains(&runs.len()) || !runs.iter().all(is_run) {
             return Err(AnalysisError::Refused(format!(
-                "baseline {}: its runs have no times; make it anew with --format json",
+                "baseline {}: its runs have no times, or are too many; make it anew with \
+                 --format json",
                 path.display()
             )));
         }
+        let loop_ns = loop_ns.filter(|ns| LOOP_NS.contains(ns));
         let row = |run: Run| {
             let Run { layout, pair, wall_s, user_s, system_s, delayed_s, padding, code } = run;
             RunRow {

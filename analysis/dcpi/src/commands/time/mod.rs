@@ -11,7 +11,7 @@ mod words;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -24,7 +24,7 @@ use super::ideal::database::now_unix_s;
 use super::record::{runnable, shell_word};
 use super::{Outcome, baseline, write_and_keep};
 use crate::destination::{Destination, svg_path};
-use crate::options::{Output, parse_confidence, parse_effect, parse_timeout};
+use crate::options::{Format, Output, parse_confidence, parse_effect, parse_timeout};
 use crate::plain_file;
 use before::Before;
 use one_run::Runner;
@@ -159,11 +159,19 @@ pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     picture.as_ref().map_or(Ok(()), Destination::check)?;
     let bencher = args.bencher.as_deref().map(Destination::from_argument);
     bencher.map_or(Ok(()), |bencher| bencher.check())?;
+    baseline::check_outputs(
+        args.baseline.as_deref(),
+        [args.picture.as_ref(), args.bencher.as_ref()],
+    )?;
     let commands = words::commands(&args.command)?.len();
     let refused = |message: &str| {
         let (message, help) = (message.to_owned(), "dcpi time --help".to_owned());
         Err(AnalysisError::Usage { message, help })
     };
+    let is_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+    if is_stdout(&args.bencher) && args.output.format != Format::Text {
+        return refused("--bencher - and --format would both be on standard output");
+    }
     match (commands, &args.baseline, args.fail_on) {
         (2, Some(_), _) => return refused("--baseline stands for A: name one command, B"),
         (1, None, Some(_)) => return refused("--fail-on needs two commands, or --baseline"),
