@@ -18,6 +18,7 @@ use query::scope::{Dimension, Part, ScopeChoice};
 use stats::tally::Tally;
 use stats::{Confidence, Occurrences, Share};
 
+mod builds;
 mod calc;
 mod correction;
 mod costs;

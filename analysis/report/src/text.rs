@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
+use super::builds::{DIFF, brief_id, builds};
 pub(super) use super::heads::{
     brief, brief_lines, counts, detail, event_head, explained_head, head, line, machine, note,
     selection, some_of,
@@ -13,15 +14,12 @@ use super::stacks::{amount, inclusive_cells, inclusive_titles, inlined_tail, nou
 use super::table::{Cell, Colour, Table, cut};
 use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
-    Row, Seen, Style, duration_s, escape,
+    Row, Style, duration_s, escape,
 };
 use model::{OFF_CPU, RUNNABLE};
 use profiledb::EpochMeta;
-use query::DEFAULT_DB;
-use query::error::quoted;
 use query::load::{USERTIME, sum};
 use query::problem::Problem;
-use query::times::rfc3339;
 use stats::Share;
 use stats::tally::Tally;
 
@@ -312,60 +310,6 @@ fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
     let more: Vec<String> = more.collect();
     notes.extend(more);
     notes
-}
-
-/// The first digits of an id, which tell builds apart but for a chance of 2^-32; of ids that begin
-/// with a word more.
-pub(super) fn brief_id(id: &image::ImageId) -> String {
-    let short = id.short();
-    let first = short.split('-').next().unwrap_or_default();
-    let is_hash = first.len() >= 8 && first.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_hash { first.to_owned() } else { short }
-}
-
-/// The command that compares.
-const DIFF: &str = "dcpi diff";
-
-/// How to compare two builds of one file, where rows are of several.
-fn builds(report: &ProfReport) -> Option<String> {
-    let images = || report.rows.iter().filter_map(|row| row.image.as_ref());
-    let of_files =
-        || images().filter(|image| image.ambiguous && image.kind == image::ImageKind::File);
-    let first = of_files().next()?;
-    let is_of_it = |image: &&ImageName| image.path == first.path;
-    let ids: BTreeSet<image::ImageId> = of_files().filter(is_of_it).map(|image| image.id).collect();
-    two_builds(&first.name, (&report.seen, &report.selection), |id| ids.contains(id))
-}
-
-/// How to compare two builds of an image, the one that was seen first before the other: without an
-/// overlap, each in its own time, which makes changes of the time by second.
-pub(super) fn two_builds(
-    name: &str,
-    (seen, selection): (&Seen, &super::Selection),
-    is_it: impl Fn(&image::ImageId) -> bool,
-) -> Option<String> {
-    let mut builds: Vec<_> = seen.iter().filter(|(id, _)| is_it(id)).collect();
-    builds.sort_by_key(|(_, times)| **times);
-    let [.., (old, (_, until)), (new, (since, last))] = builds.as_slice() else { return None };
-    let [old, new] = [old, new].map(|id| brief_id(id));
-    // A build is seen when it is merged: its samples are from after the merge before.
-    let times = match until <= since && until < last {
-        true => ["until", "since"].map(|word| format!(",{word}:{}", rfc3339(*until))),
-        false => Default::default(),
-    };
-    let [until, since] = times;
-    let epochs = match selection.epochs.as_slice() {
-        [first, .., last] => format!(" --epoch {}..{}", first.epoch, last.epoch),
-        [one] if one.ended_unix_s.is_some() => format!(" --epoch {}", one.epoch),
-        _ => String::new(),
-    };
-    let db = Some(selection.db.as_str()).filter(|db| *db != DEFAULT_DB);
-    let db = db.map(|db| format!(" --db {}", quoted(db))).unwrap_or_default();
-    let which = match builds.len() {
-        2 => format!("two builds of {name}"),
-        several => format!("{several} builds of {name}, the last two"),
-    };
-    Some(format!("{which}: {DIFF} image:{old}{until} image:{new}{since}{epochs}{db}"))
 }
 
 /// The meaning of a reason for unresolved samples, if its share of samples is large enough.

@@ -7,13 +7,12 @@ use image::ImageId;
 use stats::Share;
 use verdict::{Certainty, Evidence, Mechanism};
 
+use super::builds::{brief_id, two_builds};
 use super::calc::ModelJson;
 use super::fields::{Address, Approximate, Fraction};
 use super::json::{Event, Head, ProblemEntry};
 use super::quantity::counted;
-use super::text::{
-    self, brief, brief_id, head, line, machine, note, problem_lines, selection, two_builds,
-};
+use super::text::{self, brief, head, line, machine, note, problem_lines, selection};
 use super::{EventColumn, Model, Report, Seen, Selection, Style};
 use names::shorten::fit;
 use query::problem::Problem;

@@ -18,6 +18,7 @@ mod mechanism;
 mod modelled;
 mod names;
 mod region;
+mod rivals;
 
 pub use counted::{Counted, Counter};
 pub use hardware::{Hardware, Level};

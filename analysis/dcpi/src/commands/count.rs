@@ -104,11 +104,11 @@ Where the processor has no counter for instructions, and for blocks and calls, w
 'dcpi ideal' counts them in a run of its own: exactly, of all user code.
 
 With --baseline, change % has the change of each event's mean, and its interval where both have \
-several runs. All intervals of a report hold together with --confidence. --fail-on more fails where \
-a whole interval, or an exact count, is above --effect; not for times, which dcpi time judges.
+several runs. All intervals of a report hold together with --confidence. --fail-on more fails \
+where a whole interval, or an exact count, is above --effect; not for times, which dcpi time judges.
 
-Exit codes: that of COMMAND; 1 with --fail-on more, if a count is larger; or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
-run; 2 if dcpi count could not do its work.";
+Exit codes: that of COMMAND; 1 with --fail-on more, if a count is larger; or 128 + N if signal N \
+ended it; 126 and 127 if COMMAND cannot be run; 2 if dcpi count could not do its work.";
 
 pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     let Some((program, arguments)) = args.command.split_first() else {

@@ -359,8 +359,8 @@ fn is_interpreter(memory: &impl Memory, state: u64, layout: &ContextLayout) -> b
         && at(state, layout.place_at).is_some_and(|place| place != 0)
 }
 
-/// Where each thread has the word of `pthread_getspecific` with its interpreter, found in the thread
-/// that has the first interpreter. A thread of the C library has its own address in its
+/// Where each thread has the word of `pthread_getspecific` with its interpreter, found in the
+/// thread that has the first interpreter. A thread of the C library has its own address in its
 /// words 0 and 2 (`tcbhead_t`, sysdeps/x86_64/nptl/tls.h of glibc).
 pub fn word_of_threads(memory: &impl Memory, interpreter: u64, maps: &[u8]) -> Option<ThreadWord> {
     for Range { start, end } in areas(maps) {

@@ -8,9 +8,9 @@
 //! 1. `program`: which file of a process is CPython, of which version (`layouts`), and where
 //!    its evaluation loop is. All from symbols that the file exports.
 //! 2. `runtime`: where the process's threads have their list. An interpreter keeps it in a word
-//!    of the C library's thread (`pthread_setspecific`): in the thread itself (glibc), or in a table
-//!    that the thread has the address of (musl). The word is found by what is in it, so no offset
-//!    of a C library is assumed. The daemon tells the sampler.
+//!    of the C library's thread (`pthread_setspecific`): in the thread itself (glibc), or in a
+//!    table that the thread has the address of (musl). The word is found by what is in it, so no
+//!    offset of a C library is assumed. The daemon tells the sampler.
 //! 3. `code_objects`: functions and lines (`lines`) from the process's memory, soon after the
 //!    sample. Code objects live as long as their functions.
 //! 4. `merge`: the native frames of the evaluation loop are replaced by those that it ran.

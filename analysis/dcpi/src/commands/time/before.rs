@@ -52,7 +52,8 @@ struct Run {
 
 impl Before {
     /// # Errors
-    /// Those of [`baseline::read`], and [`AnalysisError::Refused`] for a comparison of two commands.
+    /// Those of [`baseline::read`], and [`AnalysisError::Refused`] for two commands, and for runs
+    /// without times.
     pub(super) fn read(path: &Path) -> Result<Self, AnalysisError> {
         let Json { a, b, ended, loop_ns, runs } = baseline::read(path, "time")?;
         if b.is_some() {
@@ -100,8 +101,8 @@ impl Before {
         change.is_finite().then_some(change)
     }
 
-    /// The part by which times of one program may differ between then and now: `effect`, or what the
-    /// loop's time has changed by.
+    /// The part by which times of one program may differ between then and now: `effect`, or what
+    /// the loop's time has changed by.
     pub(super) fn drift(&self, now: Option<f64>, effect: f64) -> f64 {
         self.change_of_loop(now).map_or(effect, |change| change.abs().max(effect))
     }

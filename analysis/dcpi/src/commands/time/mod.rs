@@ -100,8 +100,8 @@ pub struct Time {
     /// Ends with exit code 1 where the verdict is this: a step of a build fails
     #[arg(long, value_name = "VERDICT", value_enum)]
     pub fail_on: Option<FailOn>,
-    /// Compares the command, as B, with what dcpi time --format json wrote of one command before, on
-    /// the same kind of processor
+    /// Compares the command, as B, with what dcpi time --format json wrote of one command before,
+    /// on the same kind of processor
     #[arg(long, value_name = "FILE", value_parser = plain_file::argument(),
         conflicts_with = "function")]
     pub baseline: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! `dcpi why`: what takes the time, and why.
 
 mod modelled;
+mod places;
 mod stacks;
 mod sums;
 mod tried;
@@ -14,7 +15,7 @@ use std::path::Path;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use code::isa::Syntax;
-use image::{ImageId, Vaddr};
+use image::ImageId;
 use stats::tally::Tally;
 use stats::{Confidence, Share, wilson};
 use verdict::{Evidence, Hardware, Mechanism, SAMPLES_MIN, Verdict, judge};
@@ -29,13 +30,11 @@ use crate::options::{self, Chosen, Format, Output, RowLimit};
 use annotate::explained::{self, Asked, Explanation};
 use calls::USERTIME;
 use names::named;
-use names::procedures::{self, Needed, Places};
+use names::procedures::{self, Needed};
 use query::error::AnalysisError;
-use query::load::{ImageSamples, Samples};
+use query::load::Samples;
 use query::problem::{self, Problem};
-use report::{
-    Model, Selection, StallRow, WhyAlternative, WhyExperiment, WhyFinding, WhyReport, WhySource,
-};
+use report::{Model, Selection, StallRow, WhyAlternative, WhyExperiment, WhyFinding, WhyReport};
 use stacks::Stacked;
 use sums::Sums;
 
@@ -292,8 +291,8 @@ fn report(
     let unexplained = unexplained(&findings, total);
     let omitted = findings.split_off(args.max.of(findings.len())).len();
     let places = args.on.places();
-    mark_builds(&mut findings, &samples);
-    add_sources(&mut findings, &found.judged, (&samples, &places), &mut found.problems);
+    places::mark_builds(&mut findings, &samples);
+    places::add_sources(&mut findings, &found.judged, (&samples, &places), &mut found.problems);
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(WhyReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
@@ -491,54 +490,6 @@ fn of_code(one: &Judged, whole: Whole) -> WhyFinding {
     let name = (Some(one.name.clone()), Some(one.procedure.clone()));
     let of = finding(whole, one.samples, &one.verdict, name, Some(one.address()));
     WhyFinding { image_id: Some(one.image), ..of }
-}
-
-/// Marks findings of images of whose name another build has samples.
-fn mark_builds(findings: &mut [WhyFinding], samples: &Samples) {
-    for found in findings {
-        let is_other = |image: &ImageSamples| {
-            image.wanted
-                && image.unresolved().is_none()
-                && found.image.as_ref() == Some(&image.record.name)
-                && found.image_id.is_some_and(|id| id != image.record.id)
-        };
-        found.is_one_of_builds = samples.images.iter().any(is_other);
-    }
-}
-
-/// Adds the places in the source to findings that are shown. The debug information of an image is
-/// read once, for all of its findings.
-fn add_sources(
-    findings: &mut [WhyFinding],
-    judged: &[Judged],
-    (samples, places): (&Samples, &Places),
-    problems: &mut Vec<Problem>,
-) {
-    for image in &samples.images {
-        let own = judged.iter().filter(|one| one.image == image.record.id);
-        let own: BTreeSet<(&str, u64)> =
-            own.map(|one| (one.procedure.as_str(), one.address())).collect();
-        let is_own = |found: &&mut WhyFinding| {
-            let of = found.procedure.as_deref().zip(found.address);
-            found.image_id == Some(image.record.id) && of.is_some_and(|of| own.contains(&of))
-        };
-        let mut own: Vec<&mut WhyFinding> = findings.iter_mut().filter(is_own).collect();
-        if own.is_empty() {
-            continue;
-        }
-        // What is missing was told when the image was explained.
-        let mut told = Vec::new();
-        let known = procedures::known(samples, image, places, Needed::All, &mut told).ok();
-        let info = known.and_then(|known| known.debug_info(image, places, problems));
-        let lines = info.as_ref().and_then(|info| procedures::lines(info, image, problems));
-        let Some(lines) = lines else { continue };
-        for found in &mut own {
-            let frames = lines.frames(Vaddr(found.address.unwrap_or_default()));
-            let frame = frames.into_iter().find(|frame| frame.line.is_some());
-            let place = frame.and_then(|frame| frame.file.zip(frame.line));
-            found.source = place.map(|(file, line)| WhySource { file, line });
-        }
-    }
 }
 
 impl Judged {
