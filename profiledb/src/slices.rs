@@ -339,6 +339,8 @@ mod tests {
             ((19, 30), true),
             ((20, 30), false),
             ((12, 12), true),
+            ((10, 10), true),
+            ((20, 20), false),
         ] {
             assert_eq!(stretch(10, 20).overlaps(stretch(other.0, other.1)), overlaps, "{other:?}");
         }

@@ -68,6 +68,21 @@ fn a_build_fails_on_more_than_before() {
     assert_eq!(more.status.code(), Some(1), "{errors}");
     assert!(errors.contains("dcpi: more instructions than before: +"), "{errors}");
     assert!(errors.contains("change %: since 20"), "{errors}");
+    let once = ["count", "-e", "page-faults", "--fail-on", "more", "--baseline"];
+    let output = dcpi().args(once).arg(&before).args(["--", "true"]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(
+        errors.contains("not judged") && errors.contains("nothing could be judged"),
+        "{errors}"
+    );
+    // A baseline that a slip of the hand names for the output, too, stays.
+    let held = std::fs::read(&before).unwrap();
+    let mut onto = dcpi();
+    onto.args(["count", "--format", "json", "-o"]).arg(&before).arg("--baseline").arg(&before);
+    let output = onto.args(["--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(std::fs::read(&before).unwrap(), held);
 }
 
 /// Each run reads all of the input, and the output of the first is seen.

@@ -47,6 +47,12 @@ fn containers() {
     check("replay-containers.txt", &db, "prof -i");
     check("replay-containers-units.txt", &db, "prof --by unit");
     check("replay-containers.json", &db, "prof -i --unit web.service --format json");
+    // The command that compares the two builds is one that works.
+    let all = shown(&db, "prof -i");
+    let (_, command) = all.lines().find_map(|line| line.split_once(": dcpi diff ")).unwrap();
+    let words = command.split(" --db ").next().unwrap();
+    let compared = shown(&db, &format!("diff {words}"));
+    assert!(compared.contains("different builds of an image"), "{compared}");
 }
 
 #[test]
