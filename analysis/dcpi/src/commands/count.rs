@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use clap::Args;
-use events::Unit;
+use events::{Event, Unit};
 use exact::Counts;
 use exact::totals::{Total, Totals, TotalsError, TotalsRun};
 use stats::tails;
@@ -122,16 +122,7 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     let baseline: Option<Before> =
         args.baseline.as_deref().map(|path| baseline::read(path, "count")).transpose()?;
     baseline::check_outputs(args.baseline.as_deref(), [args.to.as_ref(), args.bencher.as_ref()])?;
-    // Checks before the command runs that the output can be written.
-    let mut out: Box<dyn Write> = match &args.to {
-        Some(path) => Box::new(BufWriter::new(
-            File::create(path)
-                .map_err(|source| AnalysisError::OutputFile { path: path.clone(), source })?,
-        )),
-        None => Box::new(io::stderr()),
-    };
-    let bencher = args.bencher.as_deref().map(Destination::from_argument);
-    bencher.map_or(Ok(()), |bencher| bencher.check())?;
+    let mut out = output(args)?;
     let asked = asked(args)?;
     let (totals, by_ideal, mut notes) = chosen(&asked)?;
     let mut input = Input::keep_for(args.runs + u32::from(!by_ideal.is_empty()))?;
@@ -149,23 +140,18 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     }
     let done = counted.runs();
     let cut = stopped.signal().filter(|_| done < args.runs);
-    if let Some(signal) = cut {
-        let all = args.runs;
-        notes.push(format!("signal {signal} ended the runs: {done} of {all} were counted"));
-    }
+    let of_all = format!("{done} of {} were counted", args.runs);
+    notes.extend(cut.map(|signal| format!("signal {signal} ended the runs: {of_all}")));
     let Counted { ends, seconds, values, after } = counted;
     let runs = seconds.len().max(1) as f64;
     let cpu_s = before.zip(after);
     let cpu_s =
         cpu_s.map(|((user, system), after)| ((after.0 - user) / runs, (after.1 - system) / runs));
-    let mut rows: Vec<CountRow> = totals
-        .events()
-        .zip(&values)
-        .map(|(event, values)| {
-            let unit = if event.unit == Unit::Nanoseconds { "ns" } else { "count" };
-            row(&event.name, unit, values, args.confidence)
-        })
-        .collect();
+    let row = |(event, values): (&Event, &Vec<_>)| {
+        let unit = if event.unit == Unit::Nanoseconds { "ns" } else { "count" };
+        row(&event.name, unit, values, args.confidence)
+    };
+    let mut rows: Vec<CountRow> = totals.events().zip(&values).map(row).collect();
     if !by_ideal.is_empty() && cut.is_none() {
         let streams = input.streams(false)?;
         let run = engine(None, false)?.run(&args.command, streams);
@@ -177,11 +163,10 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     if let Some(other) = ends.iter().find(|end| Some(*end) != ends.first()) {
         notes.push(format!("a later run ended otherwise than the first: {other}"));
     }
-    let compared = baseline.as_ref().map(|before| {
-        before.compare(&mut rows, args.confidence);
-        notes.extend(before.notes(&rows));
-        rows.iter().any(CountRow::is_judged)
-    });
+    if let Some(baseline) = &baseline {
+        baseline.compare(&mut rows, args.confidence);
+        notes.extend(baseline.notes(&rows));
+    }
     let words: Vec<String> = args.command.iter().map(|word| shell_word(word.as_ref())).collect();
     let report = CountReport {
         ended: rfc3339(now_unix_s()),
@@ -200,26 +185,50 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     }
     let outcome = write(&report, &args.output, &mut out)?;
     out.flush()?;
+    // What a command counts that fails is no measure of it.
+    let is_done = ends.iter().all(ExitStatus::success) && cut.is_none();
+    if is_done && is_more(args, &report)? {
+        return Ok(Outcome { code: Some(1), ..outcome });
+    }
+    let code = cut.and(stopped.code());
+    Ok(Outcome { code: code.or(ends.first().map(|status| exit_code(*status))), ..outcome })
+}
+
+/// Where the report goes. Checks before the command runs that all of the output can be written.
+fn output(args: &Count) -> Result<Box<dyn Write>, AnalysisError> {
+    let bencher = args.bencher.as_deref().map(Destination::from_argument);
+    bencher.map_or(Ok(()), |bencher| bencher.check())?;
+    let Some(path) = &args.to else { return Ok(Box::new(io::stderr())) };
+    let file = File::create(path)
+        .map_err(|source| AnalysisError::OutputFile { path: path.clone(), source })?;
+    Ok(Box::new(BufWriter::new(file)))
+}
+
+/// Writes the counts for Bencher, and says whether they are too large by `--fail-on`.
+///
+/// # Errors
+/// Returns those of [`baseline::write_bencher`], and [`AnalysisError::Refused`] where no count can
+/// be judged.
+fn is_more(args: &Count, report: &CountReport) -> Result<bool, AnalysisError> {
     let measure = |row: &CountRow| {
         let Occurrences { value, low, high } = row.of_run?;
         Some((row.event.clone(), Interval { value, low, high }))
     };
     let measures: Vec<(String, Interval)> = report.rows.iter().filter_map(measure).collect();
-    let failed = ends.first().is_none_or(|status| !status.success());
-    if !failed {
-        baseline::write_bencher(args.bencher.as_ref(), &report.command, &measures)?;
+    baseline::write_bencher(args.bencher.as_ref(), &report.command, &measures)?;
+    if args.fail_on.is_none() {
+        return Ok(false);
     }
-    if args.fail_on.is_some() && compared == Some(false) {
+    if !report.rows.iter().any(CountRow::is_judged) {
         let why = "nothing could be judged: give both runs the same events, and -r 3 or more";
         return Err(AnalysisError::Refused(why.to_owned()));
     }
-    if let Some(says) = args.fail_on.and_then(|_| report.more_than(args.effect)) {
+    let says = report.more_than(args.effect);
+    if let Some(says) = &says {
         writeln!(io::stderr(), "dcpi: {says}")?;
-        baseline::annotate("count", &says)?;
-        return Ok(Outcome { code: Some(1), ..outcome });
+        baseline::annotate("count", says)?;
     }
-    let code = cut.and(stopped.code());
-    Ok(Outcome { code: code.or(ends.first().map(|status| exit_code(*status))), ..outcome })
+    Ok(says.is_some())
 }
 
 /// What `dcpi count --format json` wrote.
