@@ -16,7 +16,7 @@ use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
     Row, Style, duration_s, escape,
 };
-use model::{OFF_CPU, RUNNABLE};
+use model::{Language, OFF_CPU, RUNNABLE};
 use profiledb::EpochMeta;
 use query::load::{USERTIME, sum};
 use query::problem::Problem;
@@ -280,6 +280,11 @@ pub(super) fn no_samples(problems: &[Problem]) -> Vec<String> {
 /// Smallest share of lost samples, and of those without a name, that is worth a note without `-v`.
 const NOTED_SHARE: f64 = 0.05;
 
+/// What is not known of functions that compilers inlined ([`prof_notes`]): they keep for few
+/// instructions whose they are.
+const OF_INLINED: &str =
+    "note: own times of inlined functions of Java and JavaScript may be off twofold";
+
 fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
     let is_empty = report.rows.is_empty() && report.omitted.rows == 0;
     let mut notes = if is_empty { no_samples(&report.problems) } else { Vec::new() };
@@ -296,6 +301,15 @@ fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
         notes.push(format!("{rows} with {share} % of the {of} (-n 0 shows all)"));
     }
     notes.extend(builds(report));
+    let is_compiled = |row: &&Row| {
+        let of = [Language::Java, Language::JavaScript];
+        row.language.is_some_and(|language| of.contains(&language))
+    };
+    let compiled = report.rows.iter().filter(is_compiled);
+    let share = |row: &Row| row.shares.get(report.sort).map_or(0.0, |share| share.value);
+    if !report.with_calls && compiled.map(share).sum::<f64>() >= NOTED_SHARE {
+        notes.push(OF_INLINED.to_owned());
+    }
     let least = if verbose { MEANING_SHARE } else { NOTED_SHARE };
     let reasons = report.unresolved_reasons().into_iter();
     notes.extend(reasons.filter_map(|reason| meaning(report, reason, least)));
