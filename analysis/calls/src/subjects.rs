@@ -44,8 +44,8 @@ pub enum Subject {
     Wait(Wait),
     /// A thread: the root of its stacks, where they are kept apart.
     Thread(Thread),
-    /// What programs had set for their threads, `KEY=VALUE`: the root of the stacks of these,
-    /// likewise.
+    /// A label or attribute, `KEY=VALUE`, that a program had set for its thread at the sample: the
+    /// root of the stacks with it, where a report keeps these apart.
     Attribute(String),
     /// Stands above procedures with samples and without a stack.
     NoStack,

@@ -34,9 +34,9 @@ pub(crate) struct Inside {
     pub(crate) lines: Box<[Option<SourceLine>]>,
 }
 
-/// The functions that are inlined at each of these offsets, with the lines if they are asked for.
-/// Where there is no debug information on this machine, none are known. That is no problem of a
-/// report, since its procedures are.
+/// For each of the offsets, the functions that a compiler inlined there, outermost first, with
+/// their source lines if `with_lines`. Without debug information on this machine it finds none, and
+/// adds no problem: reports name the procedures all the same.
 pub(crate) fn inside(
     (image, known): (&ImageSamples, &Known),
     (offsets, with_lines): (&[ImageOffset], bool),

@@ -44,6 +44,7 @@ pub mod luajit;
 pub mod open_mapped;
 mod page_sizes;
 pub mod pool;
+mod programs;
 pub mod python;
 pub mod questions;
 mod remapped_text;

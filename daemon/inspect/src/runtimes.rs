@@ -6,9 +6,9 @@
 //! - **In the heap**, as CPython's, Ruby's, PHP's and Perl's: the sampler follows the list from the
 //!   thread on, and [`python`](super::python) or [`lists`](super::lists) merges it with the native
 //!   frames.
-//! - **In lists** that a native frame of the interpreter's loop leads to, as Lua's: the sampler's
-//!   walk copies them when it comes to that frame ([`abi::ListLayout`]), and
-//!   [`lists`](super::lists) puts them in its place.
+//! - **In lists** that a native frame of the interpreter's loop leads to, as Lua's: when the
+//!   sampler's walk comes to that native frame, it copies the list ([`abi::ListLayout`]), and
+//!   [`lists`](super::lists) replaces the native frame by the functions of the list.
 //! - **On the stack**, kept by a frame pointer: a native frame is the function's. The sampler's
 //!   walk copies some words of each such frame in passing ([`abi::FrameLayout`] says which). Where
 //!   an inspector has walked the stack, the words are read from the copy of the stack here

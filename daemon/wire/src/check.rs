@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A fact about the host that sampling depends on.
+/// One property of the host without which dcpid samples less, or not at all: a kernel feature, a
+/// right, a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostCheck {
     /// What was looked at, in a word.

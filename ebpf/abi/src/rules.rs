@@ -260,11 +260,12 @@ impl Rule {
         self.0 | u64::from(check) << 48
     }
 
-    /// As the sampler reads a further rule of a block, from byte `begin` on: 8 bits of that, the
-    /// kind in 3, the words between the caller's frame pointer and the CFA in 6 (63: it is not
-    /// known), 1 if the return
-    /// address is in the word above the frame pointer and not where a call puts it, and the
-    /// distance of the CFA in 14, signed. [`Self::OTHER`] stands for a rule that does not fit.
+    /// The rule in 32 bits, as the sampler reads the second and later rules of a block of code.
+    /// From the lowest bit on: 8 bits, the byte of the block from which on the rule holds
+    /// (`begin`); 3, the kind; 6, the words between the caller's saved frame pointer and the CFA,
+    /// 63 if that is not known; 1, set if the return address is in the word above the frame pointer
+    /// and not where a call puts it; 14, the distance of the CFA, signed. [`Self::OTHER`] stands
+    /// for a rule that does not fit.
     #[must_use]
     pub fn short(self, begin: u8) -> u32 {
         let kind = self.0 & 15;

@@ -217,9 +217,10 @@ pub struct RuntimeLayout {
 ///
 /// Of frames of LuaJIT's interpreter and of traces the words are the state, where its Lua stack
 /// begins, the saved instruction, and in the lower half of the last word the number of results.
-/// Entries have the function's code, its header, its link, and its base. Where the link is that of
-/// a continuation, the caller's instruction stands for the base, and [`LUA_CALLBACK`] is set in the
-/// header for callbacks of C code.
+/// For an entry of LuaJIT's list the four words are: the address of the function's bytecode, the
+/// function's header word, the frame's link word, and the base of the frame on the Lua stack. If
+/// the link is that of a continuation, the fourth word is the caller's instruction instead, and if
+/// C code called the function, [`LUA_CALLBACK`] is set in the header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeFrame {

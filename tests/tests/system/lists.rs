@@ -193,7 +193,8 @@ fn frames_are_in_their_order(language: &Language) {
         };
         let is_known = |frame: &str| chains.iter().any(|(_, chain)| chain.contains(&frame));
         let callers: Vec<&str> = frames[..leaf].iter().copied().filter(|it| is_known(it)).collect();
-        // A closure of `main` begins each call of PHP's and Perl's.
+        // In functions.php and functions.pl the main program makes every call through a closure,
+        // which is one caller more.
         let callers = match (callers.as_slice(), language.script) {
             (["{closure}", callers @ ..], "functions.php")
             | (["main::__ANON__", callers @ ..], "functions.pl") => callers,

@@ -19,8 +19,9 @@ use wire::Request;
 /// Stacks per second and CPU, which is the rate of samples, too.
 const RATE: u64 = 1000;
 const SECONDS: u64 = 30;
-/// Number of functions that each function but the innermost ones calls, and depth of the tree.
+/// Functions that each function of the tree calls besides itself; leaves call only themselves.
 const CHILDREN: usize = 3;
+/// Levels of the tree: 121 functions.
 const DEPTH: usize = 5;
 
 /// A language: its name in the table, the template of the tree in tests/bench/stacks/named, what

@@ -6,11 +6,10 @@ use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use measure::Interval;
-use model::Cpuid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::ideal::database::of_proc;
+use super::ideal::database::cpu_model;
 use crate::destination::Destination;
 use crate::plain_file;
 use query::error::AnalysisError;
@@ -28,14 +27,6 @@ struct Head {
 #[derive(Deserialize)]
 struct Schema {
     name: String,
-}
-
-/// The model of this machine's processor; empty where the kernel does not say.
-pub(super) fn cpu() -> String {
-    let cpuinfo = of_proc("/proc/cpuinfo");
-    let names = ["model name", "CPU part"];
-    let name = names.iter().find_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
-    name.unwrap_or_default().to_owned()
 }
 
 /// Reads what `dcpi NAME --format json` wrote on this kind of processor.
@@ -60,7 +51,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, name: &str) -> Result<T, An
     if of != name {
         return Err(refused(&format!("it is a report of dcpi {of}")));
     }
-    let here = cpu();
+    let here = cpu_model().unwrap_or_default();
     if head.cpu != here {
         return Err(refused(&format!(
             "it was measured on another processor ({}; here {here})",

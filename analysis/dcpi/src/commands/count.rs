@@ -13,7 +13,7 @@ use exact::totals::{Total, Totals, TotalsError, TotalsRun};
 use stats::tails;
 use stats::{Confidence, Occurrences};
 
-use super::ideal::database::now_unix_s;
+use super::ideal::database::{cpu_model, now_unix_s};
 use super::ideal::engine;
 use super::input::Input;
 use super::passing::pass_on;
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     let words: Vec<String> = args.command.iter().map(|word| shell_word(word.as_ref())).collect();
     let report = CountReport {
         ended: rfc3339(now_unix_s()),
-        cpu: baseline::cpu(),
+        cpu: cpu_model().unwrap_or_default(),
         command: words.join(" "),
         runs: done,
         seconds: mean(&seconds, 0.0, args.confidence),

@@ -40,6 +40,7 @@ pub mod program;
 #[cfg(test)]
 mod tests;
 
+use crate::programs::Programs;
 use crate::python::{LiveMemory, Memory};
 use crate::questions::{
     CodeSource, FileAt, RuntimeCode, RuntimeFunction, RuntimeRun, Unwind, Unwound, UnwoundStack,
@@ -52,9 +53,8 @@ use std::fs::File;
 
 pub use program::may_be_erlang;
 
-/// Files that are known, each with some hundred bytes. Beyond, all are forgotten and read again.
-const FILES_MAX: usize = 64;
-/// Processes whose modules are known, each with some KiB and the functions below. Beyond, likewise.
+/// Processes whose modules are known, each with some KiB and the functions below. Beyond, all are
+/// forgotten and read again.
 const PROCESSES_MAX: usize = 64;
 /// Bytes of functions of all processes that are kept. Beyond, all are forgotten and read again.
 const KEPT_BYTES_MAX: usize = 32 << 20;
@@ -65,7 +65,7 @@ const FUNCTIONS_MAX: usize = 65_536;
 #[derive(Default)]
 pub struct Erlangs {
     /// None: the file is no BEAM.
-    files: HashMap<kernel::MappedFileId, Option<Program>>,
+    files: Programs<Option<Program>>,
     /// By address space.
     processes: HashMap<u32, Modules>,
 }
@@ -119,23 +119,12 @@ impl Erlangs {
         asked: &Unwind,
         open: impl Fn(&FileAt) -> Option<File>,
     ) -> Option<(kernel::MappedFileId, u64)> {
-        if self.files.len() > FILES_MAX {
-            self.files.clear();
-        }
-        let mapped = asked.map.iter().filter_map(|mapped| Some((mapped, mapped.code.file()?)));
-        for (mapped, file) in mapped.filter(|(_, file)| may_be_erlang(&file.path.0)) {
-            if !self.files.contains_key(&file.id) {
-                // Through another process it may be opened later.
-                let Some(opened) = open(file) else { continue };
-                self.files.insert(file.id.clone(), Program::of_file(&opened));
-            }
-            if let Some(Some(program)) = self.files.get(&file.id)
-                && let Some(bias) = program.bias(mapped.range.0, mapped.file_offset)
-            {
-                return Some((file.id.clone(), bias));
-            }
-        }
-        None
+        self.files.find(
+            asked,
+            may_be_erlang,
+            |file| open(file).map(|opened| Program::of_file(&opened)),
+            |program, address, offset| program.as_ref()?.bias(address, offset),
+        )
     }
 }
 

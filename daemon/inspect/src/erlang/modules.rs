@@ -280,9 +280,10 @@ impl Functions {
 }
 
 impl Function {
-    /// Adds the begin of a line. The first one is the function's own, before its code; the last one
-    /// is often the next function's, behind all instructions, and says so there again. A function
-    /// without a line of its own has none.
+    /// Adds a row of the module's line table: the code from `at` on is of this line. The first row
+    /// of a function is the line of its definition, and its address is that of the code or before
+    /// it. The last row often is of the next function, whose rows begin with the same one. A
+    /// function that the table has no row for has no lines.
     fn add(&mut self, at: u32, line: u32, file: &str) {
         if self.file.is_empty() && at <= self.code.start {
             (self.file, self.first_line) = (file.to_owned(), line);

@@ -120,7 +120,8 @@ fn frames_have_functions_and_lines() {
     assert!(answer.functions.iter().all(|function| function.language == Language::Erlang));
     let run = |depth, frame| RuntimeRun { depth, frames: vec![Some(frame)], is_part: false };
     assert_eq!(stack.runs, [run(2, (1, 12)), run(3, (1, 12)), run(4, (2, 20))]);
-    // A piece of code begins with what is before the function.
+    // The range of a function's code begins with its prologue, the bytes before its first
+    // instruction.
     let codes: Vec<(u64, u32)> = answer.codes.values().map(|it| (it.start, it.size)).collect();
     let of = |begin: u32, end: u32| (ENUM + u64::from(begin), end - begin);
     let others = [of(0x100, 0x200), of(0x200, 0x300), of(0x300, 0x3f0)];

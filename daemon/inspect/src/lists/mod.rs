@@ -47,6 +47,7 @@ pub mod ruby;
 #[cfg(test)]
 mod tests;
 
+use crate::programs::Programs;
 use crate::python::layouts::Group;
 use crate::python::merge::{Native, merge};
 use crate::python::{LiveMemory, Memory};
@@ -58,8 +59,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use unwind::End;
 
-/// Files that are known, each with some KiB. Beyond, all are forgotten and read again.
-const FILES_MAX: usize = 64;
 /// Functions of one answer, each read with about five system calls. Frames beyond have no name.
 const FUNCTIONS_MAX: usize = 8192;
 /// Places in functions of one answer whose lines are read, likewise.
@@ -129,7 +128,7 @@ impl Program {
 #[derive(Default)]
 pub struct Lists {
     /// None: the file is no interpreter.
-    files: HashMap<kernel::MappedFileId, Option<Result<Program, String>>>,
+    files: Programs<Option<Result<Program, String>>>,
     names: lua_names::Names,
 }
 
@@ -260,27 +259,15 @@ impl Lists {
         asked: &Unwind,
         open: impl Fn(&FileAt) -> Option<File>,
     ) -> Option<(kernel::MappedFileId, u64)> {
-        if self.files.len() > FILES_MAX {
-            self.files.clear();
-        }
-        let mapped = asked.map.iter().filter_map(|mapped| Some((mapped, mapped.code.file()?)));
-        for (mapped, file) in mapped.filter(|(_, file)| may_be_listed(&file.path.0)) {
-            if !self.files.contains_key(&file.id) {
-                // Through another process it may be opened later.
-                let Some(opened) = open(file) else { continue };
-                let program = Program::of_file(&opened, &file.path.0);
-                self.files.insert(file.id.clone(), program);
-            }
-            let bias = match self.files.get(&file.id) {
-                Some(Some(Ok(program))) => program.bias(mapped.range.0, mapped.file_offset),
-                Some(Some(Err(_))) => Some(0),
-                _ => None,
-            };
-            if let Some(bias) = bias {
-                return Some((file.id.clone(), bias));
-            }
-        }
-        None
+        self.files.find(
+            asked,
+            may_be_listed,
+            |file| open(file).map(|opened| Program::of_file(&opened, &file.path.0)),
+            |program, address, offset| match program.as_ref()? {
+                Ok(program) => program.bias(address, offset),
+                Err(_) => Some(0),
+            },
+        )
     }
 }
 

@@ -52,6 +52,7 @@ mod tests;
 pub mod trace;
 pub mod traces;
 
+use crate::programs::Programs;
 use crate::python::LiveMemory;
 use crate::questions::{FileAt, RuntimeFound, RuntimeRun, Unwind, Unwound};
 use calls::Noted;
@@ -66,8 +67,6 @@ use unwind::{FrameRule, GeneratedFrame};
 
 pub use program::may_be_luajit;
 
-/// Files that are known, each with some hundred bytes. Beyond, all are forgotten and read again.
-const FILES_MAX: usize = 64;
 /// Processes whose traces are known, each with at most 256 KiB. Beyond, likewise.
 const PROCESSES_MAX: usize = 64;
 
@@ -75,7 +74,7 @@ const PROCESSES_MAX: usize = 64;
 #[derive(Default)]
 pub struct LuaJits {
     /// None: the file is no LuaJIT. The error says why it is of no use.
-    files: HashMap<kernel::MappedFileId, Option<Result<Arc<Program>, String>>>,
+    files: Programs<Option<Result<Arc<Program>, String>>>,
     /// By address space.
     traces: HashMap<u32, Arc<Mutex<Traces>>>,
     names: Names,
@@ -179,28 +178,16 @@ impl LuaJits {
         asked: &Unwind,
         open: impl Fn(&FileAt) -> Option<File>,
     ) -> Option<Result<(Arc<Program>, u64), String>> {
-        if self.files.len() > FILES_MAX {
-            self.files.clear();
-        }
-        let mapped = asked.map.iter().filter_map(|mapped| Some((mapped, mapped.code.file()?)));
-        for (mapped, file) in mapped.filter(|(_, file)| may_be_luajit(&file.path.0)) {
-            if !self.files.contains_key(&file.id) {
-                // Through another process it may be opened later.
-                let Some(opened) = open(file) else { continue };
-                let program = Program::of_file(&opened).map(|found| found.map(Arc::new));
-                self.files.insert(file.id.clone(), program);
-            }
-            match self.files.get(&file.id) {
-                Some(Some(Ok(program))) => {
-                    let bias = program.bias(mapped.range.0, mapped.file_offset);
-                    if let Some(bias) = bias {
-                        return Some(Ok((program.clone(), bias)));
-                    }
-                }
-                Some(Some(Err(why))) => return Some(Err(why.clone())),
-                _ => {}
-            }
-        }
-        None
+        let (id, bias) = self.files.find(
+            asked,
+            may_be_luajit,
+            |file| open(file).map(|opened| Program::of_file(&opened).map(|of| of.map(Arc::new))),
+            |program, address, offset| match program.as_ref()? {
+                Ok(program) => program.bias(address, offset),
+                Err(_) => Some(0),
+            },
+        )?;
+        let found = self.files.get(&id)?.as_ref()?;
+        Some(found.as_ref().map(|program| (program.clone(), bias)).map_err(String::clone))
     }
 }

@@ -59,11 +59,11 @@ pub mod runtime;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use super::programs::Programs;
 use super::questions::{FileAt, RuntimeFound, RuntimeFunction, Unwind, UnwoundStack};
 use abi::{PythonFrame, RuntimeLayout};
 use code_objects::Codes;
 use program::Program;
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
@@ -97,14 +97,11 @@ impl Memory for LiveMemory {
     }
 }
 
-/// Programs that are known, each with some hundred bytes. Beyond, all are forgotten and read again.
-const PROGRAMS_MAX: usize = 64;
-
 /// Known programs and code objects.
 #[derive(Default)]
 pub struct Pythons {
     /// None: the file exports no CPython that is known.
-    programs: HashMap<kernel::MappedFileId, Option<Program>>,
+    programs: Programs<Option<Program>>,
     codes: Codes,
 }
 
@@ -133,27 +130,12 @@ impl Pythons {
         asked: &Unwind,
         open: impl Fn(&FileAt) -> Option<File>,
     ) -> Option<Reading<'_>> {
-        if self.programs.len() > PROGRAMS_MAX {
-            self.programs.clear();
-        }
-        let mapped = asked.map.iter().filter_map(|mapped| Some((mapped, mapped.code.file()?)));
-        let mapped = mapped.filter(|(_, file)| may_be_python(&file.path.0));
-        let mut place = None;
-        for (mapped, file) in mapped {
-            if !self.programs.contains_key(&file.id) {
-                // Through another process it may be opened later.
-                let Some(opened) = open(file) else { continue };
-                let program = Program::of_file(&opened, &file.path.0);
-                self.programs.insert(file.id.clone(), program);
-            }
-            if let Some(Some(program)) = self.programs.get(&file.id)
-                && let Some(bias) = program.bias(mapped.range.0, mapped.file_offset)
-            {
-                place = Some((file.id.clone(), bias));
-                break;
-            }
-        }
-        let (id, bias) = place?;
+        let (id, bias) = self.programs.find(
+            asked,
+            may_be_python,
+            |file| open(file).map(|opened| Program::of_file(&opened, &file.path.0)),
+            |program, address, offset| program.as_ref()?.bias(address, offset),
+        )?;
         let program = self.programs.get(&id)?.as_ref()?;
         let memory = LiveMemory::of(asked.pid);
         let (space, codes) = (asked.space, &mut self.codes);

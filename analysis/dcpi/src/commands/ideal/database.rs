@@ -60,6 +60,14 @@ pub(in crate::commands) fn of_proc(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
+/// The model of this machine's processor; None where the kernel does not say.
+pub(in crate::commands) fn cpu_model() -> Option<String> {
+    let cpuinfo = of_proc("/proc/cpuinfo");
+    let names = ["model name", "CPU part"];
+    let name = names.iter().find_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
+    name.map(str::to_owned)
+}
+
 pub(super) fn host() -> String {
     of_proc("/proc/sys/kernel/hostname")
 }
@@ -89,14 +97,11 @@ impl Writing {
     }
 
     fn begin(&mut self) -> Result<EpochId, AnalysisError> {
-        let cpuinfo = of_proc("/proc/cpuinfo");
-        let model = ["model name", "CPU part"];
-        let mut model = model.iter().filter_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
         let start = EpochStart {
             label: Some(self.label.clone()),
             machine: Machine {
                 arch: std::env::consts::ARCH.to_owned(),
-                cpu_model: model.next().unwrap_or("unknown").to_owned(),
+                cpu_model: cpu_model().unwrap_or_else(|| "unknown".to_owned()),
                 cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
                 kernel_release: of_proc("/proc/sys/kernel/osrelease"),
                 kernel_build_id: None,

@@ -15,7 +15,7 @@ use probe::pieces::Stable;
 use probe::stated::{self, StatedCache};
 
 use super::cpu_ticks::{CpuTicks, TICKS_PER_S};
-use super::ideal::database::{now_unix_s, of_proc};
+use super::ideal::database::{cpu_model, now_unix_s, of_proc};
 use super::{Outcome, write_and_keep};
 use crate::destination::{Destination, svg_path};
 use crate::options::{Format, Output};
@@ -127,8 +127,7 @@ fn measure(seconds: u64) -> Result<MachineReport, AnalysisError> {
     let cpuinfo = of_proc("/proc/cpuinfo");
     let cpuid = Cpuid::of_cpuinfo(&cpuinfo)
         .ok_or_else(|| refused("/proc/cpuinfo does not name one kind of processor"))?;
-    let names = ["model name", "CPU part"];
-    let name = names.iter().find_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
+    let name = cpu_model();
     let available = available_bytes(&of_proc("/proc/meminfo")).unwrap_or(1 << 30);
     let limits = Limits {
         time: Duration::from_secs(seconds),
@@ -146,7 +145,7 @@ fn measure(seconds: u64) -> Result<MachineReport, AnalysisError> {
         .ok_or_else(|| refused("there is not enough memory to measure: 1 GiB must be available"))?;
     drop(stage);
     let others_share = Busy::read().others_since(before);
-    let about = (cpuid, name.unwrap_or("unknown").chars().take(100).collect());
+    let about = (cpuid, name.as_deref().unwrap_or("unknown").chars().take(100).collect());
     let stated = (stated::caches(Path::new("/sys")), stated::tlbs());
     Ok(MachineReport {
         measured: measured(&machine, about, &stated),

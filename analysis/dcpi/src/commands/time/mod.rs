@@ -20,7 +20,7 @@ use measure::{Interval, kbest, layouts, warmup};
 use report::{Clock, RunRow, TimeReport, Timed, Times};
 use stats::Confidence;
 
-use super::ideal::database::now_unix_s;
+use super::ideal::database::{cpu_model, now_unix_s};
 use super::record::{runnable, shell_word};
 use super::{Outcome, baseline, write_and_keep};
 use crate::destination::{Destination, svg_path};
@@ -332,7 +332,7 @@ fn evaluated(args: &Time, plan: &Plan, measured: Measured, before: Option<Before
         effect: args.effect,
         confidence: args.confidence,
         ended: rfc3339(now_unix_s()),
-        cpu: baseline::cpu(),
+        cpu: cpu_model().unwrap_or_default(),
         loop_ns,
         commands,
         runs: rows,

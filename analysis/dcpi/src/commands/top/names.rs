@@ -68,7 +68,8 @@ struct Met {
     symbols: BTreeMap<u64, (u64, String)>,
     /// The file, for its listings.
     file: Option<ImageSamples>,
-    /// Samples of the first event since the begin, by offset, of at most [`PLACES_MAX`] places.
+    /// Samples of the first event since `dcpi top` started, by offset in the image; at most
+    /// [`PLACES_MAX`] offsets.
     places: BTreeMap<u64, u64>,
     used: u64,
 }
