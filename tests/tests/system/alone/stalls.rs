@@ -102,13 +102,19 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
     let sampled: Vec<&Value> =
         instructions.filter(|line| line["samples"].as_u64().unwrap() > 50).collect();
     assert!(sampled.len() >= 2, "{copied:#}");
-    for line in sampled {
-        let text = line["text"].as_str().unwrap();
-        let letter = if text.ends_with(')') { 'w' } else { 'd' };
-        assert!(
-            !text.starts_with("mov") || suspects(line).contains(letter),
-            "{letter} is cleared: {line:#}"
-        );
+    // Where cycles are known, an instruction that took no longer than its best case waits for
+    // nothing: of the loop's eight, the processor may hold those behind the first load for less.
+    let waits = |line: &Value| {
+        line["cpi_most"].as_f64().is_none_or(|most| most > line["best_cpi"].as_f64().unwrap())
+    };
+    let moves: Vec<&Value> = sampled
+        .into_iter()
+        .filter(|line| line["text"].as_str().unwrap().starts_with("mov") && waits(line))
+        .collect();
+    assert!(!moves.is_empty(), "no move waits: {copied:#}");
+    for line in moves {
+        let letter = if line["text"].as_str().unwrap().ends_with(')') { 'w' } else { 'd' };
+        assert!(suspects(line).contains(letter), "{letter} is cleared: {line:#}");
     }
     let all = asked("whatcg", &["--min-samples", "100"]);
     assert!(all["procedures"].as_u64().unwrap() >= 9, "{all:#}");
