@@ -13,13 +13,19 @@ use crate::python::Memory;
 use crate::python::layouts::Group;
 use crate::questions::{Language, RuntimeFound, RuntimeFunction};
 use abi::{PYTHON_DIRECT, PYTHON_FLAGS_THERE, PythonFrame, PythonLayout, RuntimeLayout};
-use image::{ImageOffset, Layout as FileLayout, Vaddr, exports_of_file, large_procedures_of_file};
+use image::{
+    Export, ImageOffset, Layout as FileLayout, Vaddr, exports_of_file, large_procedures_of_file,
+};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
-/// The symbols that are needed: the version, and what leads to the threads.
-const SYMBOLS: [&str; 2] = ["ruby_version", "ruby_current_vm_ptr"];
+/// The symbols that are needed: the version, and what leads to the threads. Debian's build of 3.3
+/// does not export the variable with the VM's address; a procedure that begins with reading it
+/// leads there (`ruby_vm_at_exit`, vm.c).
+const SYMBOLS: [&str; 3] = ["ruby_version", "ruby_current_vm_ptr", "ruby_vm_at_exit"];
+/// Bytes of that procedure that are searched.
+const READS_VM_BYTES: usize = 128;
 /// Least length of the loop that interprets instructions, in bytes: it has about 25,000.
 const LOOP_BYTES_MIN: u64 = 8 << 10;
 /// Bytes of the VM's structure and of a thread's that are searched: the words of interest are among
@@ -59,7 +65,7 @@ impl Program {
     /// The Ruby of a file; None: it has none. The error names a version that is not known.
     pub fn of_file(file: &File) -> Option<Result<Self, String>> {
         let exports = exports_of_file(file, &SYMBOLS).ok()?;
-        let [version, vm] = exports.try_into().ok()?;
+        let [version, vm, reads_vm] = exports.try_into().ok()?;
         let layout = FileLayout::of_file(file).ok()?;
         let mut text = [0; 8];
         let ImageOffset(at) = layout.vaddr_to_file_offset(version?.vaddr)?;
@@ -70,8 +76,16 @@ impl Program {
         if !matches!(version, (3, 0..=4)) {
             return Some(Err(format!("Ruby {major}.{minor} is not known")));
         }
+        let code_of = |Export { vaddr, size_bytes }| {
+            let ImageOffset(at) = layout.vaddr_to_file_offset(vaddr)?;
+            let mut code = [0; READS_VM_BYTES];
+            let read = file.read_at(&mut code, at).ok()?;
+            let len = usize::try_from(size_bytes).ok()?.min(read);
+            first_variable(code.get(..len)?, vaddr.0)
+        };
+        let vm = vm.map(|Export { vaddr: Vaddr(at), .. }| at).or_else(|| code_of(reads_vm?));
         let procedures = large_procedures_of_file(file, LOOP_BYTES_MIN).ok()?;
-        Some(Ok(Self { version, vm: vm?.vaddr.0, procedures, layout }))
+        Some(Ok(Self { version, vm: vm?, procedures, layout }))
     }
 
     /// Difference between a process's addresses and the file's, where it has the byte at this
@@ -135,6 +149,20 @@ impl Program {
     pub fn line(&self, memory: &impl Memory, frame: &PythonFrame) -> Option<u32> {
         iseqs::line(memory, (frame.code, frame.instruction), &self.layout())
     }
+}
+
+/// Address of the first variable that code at `begin` reads into a register of 64 bits: `mov
+/// rel32(%rip), %reg`, which has a REX prefix with W, opcode 8B and mode 00 101 (Intel SDM, volume
+/// 2, 2.2.1). What is there is verified when it is read.
+fn first_variable(code: &[u8], begin: u64) -> Option<u64> {
+    const LOAD_BYTES: u64 = 7;
+    code.windows(LOAD_BYTES as usize).zip(0_u64..).find_map(|(bytes, at)| {
+        let (head, distance) = bytes.split_at_checked(3)?;
+        let is_load = matches!(head, [0x48 | 0x4c, 0x8b, mode] if mode & 0xc7 == 5);
+        let distance = i32::from_le_bytes(*distance.first_chunk()?);
+        let next = begin.checked_add(at + LOAD_BYTES)?;
+        is_load.then(|| next.checked_add_signed(distance.into()))?
+    })
 }
 
 /// Whether a frame runs instructions: native frames are those of functions in C.
@@ -222,4 +250,21 @@ pub fn variable_of_threads(memory: &impl Memory, vm: u64) -> Option<i32> {
         return i32::try_from(place).ok().map(|place| place - STORAGE_BYTES as i32);
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_variable_of_code_is_found() {
+        // endbr64; push %rbp; mov $16, %edi; mov 0x1f8b8f(%rip), %rbx; call
+        let code = [
+            0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0xbf, 0x10, 0, 0, 0, 0x48, 0x8b, 0x1d, 0x8f, 0x8b, 0x1f,
+            0, 0xe8, 0, 0, 0, 0,
+        ];
+        assert_eq!(first_variable(&code, 0x1000), Some(0x1000 + 17 + 0x1f_8b8f));
+        assert_eq!(first_variable(&code[..16], 0x1000), None, "cut");
+        assert_eq!(first_variable(&code, u64::MAX - 12), None, "beyond the address space");
+    }
 }

@@ -19,8 +19,9 @@ const PLACES_MAX: usize = 8192;
 
 /// The kind of an object that is a state: the second byte behind the link that begins each.
 const THREAD: u8 = 6;
-/// `sizeof(lua_State)`: the main program's state lies before its global state (`GG_State`).
-const STATE_BYTES: u64 = 96;
+/// `sizeof(lua_State)`, of LuaJIT and of OpenResty's, which Debian has since 13 and which adds two
+/// words: the main program's state lies before its global state (`GG_State`, lj_dispatch.h).
+const STATE_BYTES: [u64; 2] = [96, 112];
 
 /// The traces of a process.
 #[derive(Debug, Default)]
@@ -61,12 +62,12 @@ impl Traces {
         if self.states.contains(&global) || self.states.len() >= STATES_MAX {
             return;
         }
-        let state = global.checked_sub(STATE_BYTES).filter(|at| at.is_multiple_of(8));
         let is_state = |at: u64| {
             memory.word(at + 8).is_some_and(|header| (header >> 8) as u8 == THREAD)
                 && memory.word(at + 16) == Some(global)
         };
-        if state.is_some_and(is_state) {
+        let mut states = STATE_BYTES.iter().filter_map(|bytes| global.checked_sub(*bytes));
+        if global.is_multiple_of(8) && states.any(is_state) {
             self.states.push(global);
         }
     }

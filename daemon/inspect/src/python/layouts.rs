@@ -10,13 +10,20 @@ enum Loop {
     /// Frames up to the one with `is_entry`, the byte of [`PythonFrame::flags`] with this number
     /// (3.11).
     UntilEntry(u32),
-    /// Frames up to one that lies on the C stack (`FRAME_OWNED_BY_CSTACK`), which runs no code;
-    /// the number of the byte with the owner (from 3.12 on).
-    UntilCStack(u32),
+    /// Frames up to the interpreter's own, which runs no code: from 3.12 on.
+    UntilInterpreter {
+        /// The byte of [`PythonFrame::flags`] with the owner, by its number.
+        owner: u32,
+        /// Whether each thread's list ends with another one of the interpreter's, which no call of
+        /// the loop made (`base_frame` of PyThreadState, from 3.15 on).
+        has_base: bool,
+    },
 }
 
-/// `FRAME_OWNED_BY_CSTACK` of enum _frameowner (3.12 and 3.13, pycore_frame.h).
-const OWNED_BY_C_STACK: u64 = 3;
+/// Owner of the interpreter's own frames in enum _frameowner: `FRAME_OWNED_BY_CSTACK` (3.12 and
+/// 3.13, pycore_frame.h), `FRAME_OWNED_BY_INTERPRETER` (3.14 and 3.15,
+/// pycore_interpframe_structs.h).
+const OWNED_BY_INTERPRETER: u64 = 3;
 
 /// The meaning of [`PythonFrame::instruction`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +51,15 @@ pub struct CodeLayout {
     pub instructions: u64,
 }
 
+/// Where a thread has the address of its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WordOf {
+    /// With `pthread_setspecific` (`autoTSSkey`, until 3.14).
+    Key,
+    /// In a variable (`_Py_tss_gilstate`, from 3.15 on).
+    Variable,
+}
+
 /// A version's structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -57,6 +73,8 @@ pub struct Layout {
     pub next: u64,
     /// In a thread's state: its interpreter.
     pub interpreter: u64,
+    /// Where a thread has the address of its state.
+    pub word: WordOf,
     /// The pointers that the sampler follows, without [`PythonLayout::state_at`].
     pub sampler: PythonLayout,
     /// The meaning of the frame's instruction.
@@ -110,6 +128,7 @@ const V3_8: Layout = Layout {
     threads: 8,
     next: 8,
     interpreter: 16,
+    word: WordOf::Key,
     sampler: sampler(176, (24, PYTHON_DIRECT), (24, 88), [8, 0, 80, 80]),
     instruction: Instruction::Byte,
     code: CodeLayout { file: 104, name: 112, first_line: 40, lines: 120, instructions: 0 },
@@ -133,6 +152,7 @@ const V3_11: Layout = Layout {
     threads: 16,
     next: 8,
     interpreter: 16,
+    word: WordOf::Key,
     sampler: sampler(152, (56, 8), (32, 40), [0, 16, 24, 32]),
     instruction: Instruction::Address,
     code: CodeLayout { file: 112, name: 128, first_line: 72, lines: 136, instructions: 184 },
@@ -147,16 +167,40 @@ const V3_12: Layout = Layout {
     sampler: sampler(136, (56, 0), (0, 72), [0, 8, 56, 64]),
     code: CodeLayout { file: 112, name: 128, first_line: 68, lines: 136, instructions: 192 },
     string_heads: [40, 56],
-    loops: Loop::UntilCStack(6),
+    loops: Loop::UntilInterpreter { owner: 6, has_base: false },
     ..V3_11
 };
 
 /// `cookie` of `_Py_DebugOffsets`, the table that the runtime begins with from 3.13 on.
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
 /// Words of that table which are read.
-const OFFSETS_WORDS: usize = 73;
+const OFFSETS_WORDS: usize = 59;
 /// Offsets larger than this are refused: an interpreter has some hundred KiB.
 const OFFSET_MAX: u64 = 1 << 20;
+
+/// Where `_Py_DebugOffsets` has what is read of it, in bytes. Up to the interpreter's state all
+/// versions have the same words.
+struct OffsetsTable {
+    /// In the thread's state: `next`, `interp`, `current_frame`, `thread_id`.
+    thread: [usize; 4],
+    /// `previous` of the frame, before `executable`, `instr_ptr` and, two words on, `owner`.
+    frame: usize,
+    /// `filename` of the code object, before `name`, `qualname`, `linetable`, `firstlineno`, and,
+    /// three words on, `co_code_adaptive`.
+    code: usize,
+}
+
+impl OffsetsTable {
+    /// 3.13: pycore_runtime.h; from 3.14 on: pycore_debug_offsets.h.
+    const fn of(minor: u8) -> Option<Self> {
+        match minor {
+            13 => Some(Self { thread: [168, 176, 184, 192], frame: 232, code: 280 }),
+            14 => Some(Self { thread: [192, 200, 208, 216], frame: 256, code: 320 }),
+            15 => Some(Self { thread: [192, 200, 208, 240], frame: 320, code: 384 }),
+            _ => None,
+        }
+    }
+}
 
 impl Layout {
     /// The layout of the version `3.minor` whose runtime is at `runtime`.
@@ -167,13 +211,13 @@ impl Layout {
             10 => Some(V3_10),
             11 => Some(V3_11),
             12 => Some(V3_12),
-            13 => Self::of_debug_offsets(memory, runtime),
-            _ => None,
+            _ => Self::of_debug_offsets(minor, memory, runtime),
         }
     }
 
-    /// 3.13: `_Py_DebugOffsets` at the runtime's begin (pycore_runtime.h).
-    fn of_debug_offsets(memory: &impl Memory, runtime: u64) -> Option<Self> {
+    /// From 3.13 on: by `_Py_DebugOffsets` at the runtime's begin.
+    fn of_debug_offsets(minor: u8, memory: &impl Memory, runtime: u64) -> Option<Self> {
+        let table = OffsetsTable::of(minor)?;
         let mut bytes = [0; 8 * OFFSETS_WORDS];
         if memory.read(runtime, &mut bytes) != bytes.len() {
             return None;
@@ -185,10 +229,14 @@ impl Layout {
         let version = bytes.get(8..)?.first_chunk().map(|version| u64::from_le_bytes(*version))?;
         let cookie = bytes.first_chunk().map(|cookie| u64::from_le_bytes(*cookie))?;
         let is_free_threaded = word(16)? != 0;
-        if cookie != COOKIE || version >> 16 != 0x030d || is_free_threaded {
+        if cookie != COOKIE || version >> 16 != 0x0300 | u64::from(minor) || is_free_threaded {
             return None;
         }
-        let [previous, code, instruction, owner] = [word(232)?, word(240)?, word(248)?, word(264)?];
+        let [next, interpreter, current_frame, thread_id] = table.thread;
+        let of_frame = |words: usize| word(table.frame + 8 * words);
+        let of_code = |words: usize| word(table.code + 8 * words);
+        let [previous, code, instruction, owner] =
+            [of_frame(0)?, of_frame(1)?, of_frame(2)?, of_frame(4)?];
         let flags = owner & !7;
         let block = [previous, code, instruction, flags];
         let block_bytes = block.into_iter().max()? + 8;
@@ -197,28 +245,30 @@ impl Layout {
             return None;
         }
         let short = |offset: u64| u16::try_from(offset).ok();
+        let owner = u32::try_from(owner & 7).ok()?;
         Some(Self {
-            minor: 13,
+            minor,
             interpreters: word(40)?,
             threads: word(72)?,
-            next: word(168)?,
-            interpreter: word(176)?,
+            next: word(next)?,
+            interpreter: word(interpreter)?,
+            word: if minor < 15 { WordOf::Key } else { WordOf::Variable },
             sampler: sampler(
-                short(word(192)?)?,
-                (short(word(184)?)?, PYTHON_DIRECT),
+                short(word(thread_id)?)?,
+                (short(word(current_frame)?)?, PYTHON_DIRECT),
                 (0, short(block_bytes)?),
                 [short(code)?, short(previous)?, short(instruction)?, short(flags)?],
             ),
             instruction: Instruction::Address,
             code: CodeLayout {
-                file: word(280)?,
-                name: word(296)?,
-                first_line: word(312)?,
-                lines: word(304)?,
-                instructions: word(344)?,
+                file: of_code(0)?,
+                name: of_code(2)?,
+                first_line: of_code(4)?,
+                lines: of_code(3)?,
+                instructions: of_code(8)?,
             },
             string_heads: V3_12.string_heads,
-            loops: Loop::UntilCStack(u32::try_from(owner & 7).ok()?),
+            loops: Loop::UntilInterpreter { owner, has_base: minor >= 15 },
         })
     }
 
@@ -231,9 +281,9 @@ impl Layout {
             let (is_frame, is_last) = match self.loops {
                 Loop::OneFrame => (true, true),
                 Loop::UntilEntry(number) => (true, byte(number) != 0),
-                Loop::UntilCStack(number) => {
-                    let is_shim = byte(number) == OWNED_BY_C_STACK;
-                    (!is_shim, is_shim)
+                Loop::UntilInterpreter { owner, .. } => {
+                    let is_own = byte(owner) == OWNED_BY_INTERPRETER;
+                    (!is_own, is_own)
                 }
             };
             group.extend(is_frame.then_some(frame));
@@ -241,8 +291,11 @@ impl Layout {
                 groups.push(Group { frames: std::mem::take(&mut group), is_whole: true });
             }
         }
+        let has_base = matches!(self.loops, Loop::UntilInterpreter { has_base: true, .. });
         if !group.is_empty() {
             groups.push(Group { frames: group, is_whole: false });
+        } else if has_base && groups.last().is_some_and(|group| group.frames.is_empty()) {
+            groups.pop();
         }
         groups
     }

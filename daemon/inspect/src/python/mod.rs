@@ -1,4 +1,4 @@
-//! Frames of interpreters in call stacks: of CPython 3.8 to 3.13, on x86-64.
+//! Frames of interpreters in call stacks: of CPython 3.8 to 3.15, on x86-64.
 //!
 //! To the processor an interpreter is one procedure, its evaluation loop. What the loop runs lies
 //! in the heap: a list of frames, each with a code object and an instruction of it. The sampler
@@ -47,7 +47,7 @@
 //!
 //! Include/cpython/pystate.h, code.h, unicodeobject.h, Include/internal/pycore_frame.h,
 //! pycore_runtime.h, pycore_interp.h, Objects/lnotab_notes.txt, Objects/locations.md of CPython
-//! 3.8.18, 3.9.18, 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0; PEP 626, PEP 659.
+//! 3.8.18, 3.9.18, 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.14.10, 3.15.2; PEP 626, PEP 659.
 
 pub mod code_objects;
 pub mod layouts;
@@ -176,6 +176,9 @@ impl Reading<'_> {
         let types = program.types(bias);
         let reader = code_objects::Reader { memory: &self.memory, layout: &layout, types };
         let mut named = |frame: &PythonFrame| {
+            // From 3.14 on the lowest bits of a reference say how it is counted (_PyStackRef,
+            // pycore_stackref.h); objects are at multiples of 16.
+            let frame = &PythonFrame { code: frame.code & !7, ..*frame };
             let (code, line) = self.codes.frame(self.space, frame, &reader)?;
             Some((self.functions.number(frame.code, code)?, line))
         };

@@ -1,6 +1,6 @@
 //! Finds the lists of frames of a process's threads.
 
-use super::layouts::Layout;
+use super::layouts::{Layout, WordOf};
 use super::{Found, Memory};
 use abi::PythonLayout;
 use std::collections::BTreeSet;
@@ -10,6 +10,9 @@ const THREADS_MAX: usize = 64;
 /// Bytes of the C library's thread that are searched: glibc's `struct pthread` has about 2300, the
 /// first 32 words of `pthread_setspecific` among the first 1400.
 const THREAD_BYTES: usize = 2048;
+/// Bytes below a thread's own that are searched for a variable. Programs with CPython have some 100,
+/// in front of those of libraries.
+const VARIABLES_BYTES: usize = 1024;
 /// Words of musl's thread, among them the address of its table.
 const THREAD_WORDS: usize = 64;
 /// Words of that table (PTHREAD_KEYS_MAX, include/limits.h of musl 1.2).
@@ -54,7 +57,10 @@ pub fn word_of_threads(layout: &Layout, memory: &impl Memory, runtime: u64) -> O
         }
         let thread = memory.word(state.checked_add(u64::from(layout.sampler.id_at))?)?;
         // A thread that just begins has no word yet.
-        let words = words_with(memory, thread, state);
+        let words = match layout.word {
+            WordOf::Key => words_with(memory, thread, state),
+            WordOf::Variable => variables_with(memory, thread, state, interpreter),
+        };
         if !words.is_empty() {
             common = Some(match common {
                 Some(before) => &before & &words,
@@ -69,6 +75,40 @@ pub fn word_of_threads(layout: &Layout, memory: &impl Memory, runtime: u64) -> O
         (Some(first), other) => (other.is_none() || first.table_at != 0).then_some(first),
         _ => None,
     }
+}
+
+/// Variables of a thread with this value: words below what `pthread_self` names, which is where
+/// programs, and libraries that they begin with, have such variables (variant II of "ELF Handling
+/// For Thread-Local Storage", U. Drepper, section 3.4.6). There are two, `_Py_tss_tstate`, which is
+/// empty while the thread runs without the interpreter's lock, and `_Py_tss_gilstate`, which is
+/// not. So long as both have the value, the one beside `_Py_tss_interp` is left out, which gcc
+/// places beside the first.
+fn variables_with(
+    memory: &impl Memory,
+    thread: u64,
+    value: u64,
+    interpreter: u64,
+) -> BTreeSet<ThreadWord> {
+    let mut bytes = [0; VARIABLES_BYTES];
+    let read = match thread.checked_sub(VARIABLES_BYTES as u64) {
+        Some(begin) => memory.read(begin, &mut bytes),
+        None => 0,
+    };
+    if read < bytes.len() {
+        return BTreeSet::new();
+    }
+    let words: Vec<u64> =
+        bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let has = |at: Option<usize>, value| at.and_then(|at| words.get(at)) == Some(&value);
+    let all: Vec<usize> = (0..words.len()).filter(|at| has(Some(*at), value)).collect();
+    let is_beside =
+        |at: usize| has(at.checked_sub(1), interpreter) || has(at.checked_add(1), interpreter);
+    let is_left_out = |at: usize| all.len() > 1 && is_beside(at);
+    let word = |at: &usize| {
+        let below = i32::try_from(8 * (words.len() - at)).ok()?;
+        Some(ThreadWord { state_at: -below, table_at: 0 })
+    };
+    all.iter().filter(|at| !is_left_out(**at)).filter_map(word).collect()
 }
 
 /// Words of a thread with this value and, before each, a number of uses, which is odd (struct
