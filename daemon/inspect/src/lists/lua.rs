@@ -1,4 +1,4 @@
-//! Lua (5.1, 5.3.3 to 5.3.6 and 5.4, of lua.org): which file has one, and what its calls tell.
+//! Lua (5.1, 5.2.2 to 5.2.4, 5.3.3 to 5.3.6, 5.4 and 5.5, of lua.org): which file has one, and what its calls tell.
 //!
 //! A `lua_State` is a coroutine or a main program. It has a list of its calls (`CallInfo`), which
 //! `luaV_execute` runs until one that C has called. No variable of the process tells which state
@@ -13,8 +13,8 @@
 //! # Sources
 //!
 //! lua.h, lstate.h (lua_State, CallInfo, CIST_*), lobject.h (TValue, LClosure, Proto, TString),
-//! ldo.c (ccall, luaD_precall, luaD_rawrunprotected), ldebug.c and lopcodes.h of Lua 5.1.5, 5.3.6
-//! and 5.4.9; machine code of Debian's 5.1.5-9, 5.3.6-2 and 5.4.4-3.
+//! ldo.c (ccall, luaD_precall, luaD_rawrunprotected), ldebug.c and lopcodes.h of Lua 5.1.5, 5.2.3,
+//! 5.3.6, 5.4.9 and 5.5.0; machine code of Debian's 5.1.5-9, 5.3.6-2 and 5.4.4-3.
 
 use super::Run;
 use super::lua_functions::Layout;
@@ -46,7 +46,7 @@ const TYPE_AT: u8 = 8;
 /// A file with a Lua. Addresses are the file's.
 #[derive(Debug)]
 pub struct Program {
-    /// 1, 3 or 4.
+    /// 1 to 5.
     minor: u8,
     /// The first is `luaV_execute`, the others are its cold parts.
     loops: Vec<Range<u64>>,
@@ -106,7 +106,7 @@ impl Program {
         let ImageOffset(at) = layout.vaddr_to_file_offset(ident?.vaddr)?;
         file.read_exact_at(&mut text, at).ok()?;
         let (minor, release) = version_in(&text)?;
-        if !matches!((minor, release), (1 | 4, _) | (3, 3..)) {
+        if !matches!((minor, release), (1 | 4 | 5, _) | (2, 2..) | (3, 3..)) {
             return Some(Err(format!("Lua 5.{minor}.{release} is not known")));
         }
         let procedures = large_procedures_of_file(file, LOOP_BYTES_MIN).ok()?;
@@ -161,6 +161,7 @@ impl Program {
                 step: 40,
                 ..list
             },
+            2 => ListLayout { entry_bytes: 64, instruction_at: 56, flags_at: 32, ..list },
             3 => ListLayout { entry_bytes: 72, instruction_at: 40, flags_at: 64, ..list },
             _ => ListLayout { entry_bytes: 64, instruction_at: 32, flags_at: 56, ..list },
         };
@@ -231,11 +232,12 @@ impl Program {
         Some(calls)
     }
 
-    /// The loop keeps the address of its next instruction in a register, 5.3 in the list alone.
+    /// The loop keeps the address of its next instruction in a register, 5.2 and 5.3 in the list
+    /// alone.
     fn find_instruction(&self, call: &mut Call, code: &Range<u64>, registers: &[u64]) {
         let is_in = |at: &&u64| **at > code.start && **at <= code.end && at.is_multiple_of(4);
         let found = registers.iter().filter(is_in).max();
-        if let Some(found) = found.filter(|_| self.minor != 3) {
+        if let Some(found) = found.filter(|_| !matches!(self.minor, 2 | 3)) {
             call.instruction = *found;
         }
     }
@@ -248,7 +250,9 @@ impl Program {
                 let proto = Some(proto).filter(|at| layout.is_proto(memory, *at, tag as u8));
                 let (is_lua, is_fresh, is_tail) = match self.minor {
                     1 => (true, false, flags >> 32 != 0),
+                    2 => (flags >> 16 & 1 == 1, flags >> 18 & 1 == 0, flags >> 22 & 1 == 1),
                     3 => (flags >> 17 & 1 == 1, flags >> 19 & 1 == 1, flags >> 21 & 1 == 1),
+                    5 => (flags >> 47 & 1 == 0, flags >> 48 & 1 == 1, flags >> 54 & 1 == 1),
                     _ => (flags >> 49 & 1 == 0, flags >> 50 & 1 == 1, flags >> 53 & 1 == 1),
                 };
                 Call { proto: proto.filter(|_| is_lua), instruction, is_fresh, is_tail }

@@ -10,12 +10,12 @@ use crate::python::Memory;
 use crate::questions::{Language, RuntimeFunction};
 use std::ops::Range;
 
-/// `LUA_TSTRING`, in 5.3 and 5.4 of short ones, and that of long ones.
+/// `LUA_TSTRING`, from 5.2 on of short ones, and that of long ones.
 const STRING: u8 = 4;
 const LONG_STRING: u8 = 0x14;
 /// Type of a value that is a function: `LUA_TFUNCTION` of Lua 5.1.
 const FUNCTION: u8 = 6;
-/// Type of a value that is a function written in Lua: `ctb(LUA_VLCL)` of Lua 5.3 and 5.4.
+/// Type of a value that is a function written in Lua: `ctb(LUA_VLCL)`, from 5.2 on.
 const LUA_FUNCTION: u8 = 6 | 1 << 6;
 /// The text of a string.
 const TEXT_AT: u64 = 24;
@@ -96,6 +96,21 @@ impl Layout {
                 call: 28,
                 ..later
             },
+            2 => Self {
+                kind: 9,
+                size_code: 88,
+                size_lines: 92,
+                size_locals: 100,
+                first_line: 104,
+                constants: 16,
+                code: 24,
+                upvalues: 56,
+                lines: 40,
+                locals: 48,
+                source: 72,
+                call: 29,
+                ..later
+            },
             3 => Self {
                 kind: 9,
                 first_line: 40,
@@ -158,33 +173,34 @@ impl Layout {
     }
 
     fn opcode(&self, instruction: u32) -> u32 {
-        instruction & if self.minor == 4 { 0x7f } else { 0x3f }
+        instruction & if self.minor >= 4 { 0x7f } else { 0x3f }
     }
 
     fn register(&self, instruction: u32) -> u32 {
-        instruction >> if self.minor == 4 { 7 } else { 6 } & 0xff
+        instruction >> if self.minor >= 4 { 7 } else { 6 } & 0xff
     }
 
     /// What an instruction loads a function from; None: from something without a name.
     fn operand(&self, instruction: u32) -> Option<Operand> {
         let (b, c) = match self.minor {
-            4 => (instruction >> 16 & 0xff, instruction >> 24),
+            4.. => (instruction >> 16 & 0xff, instruction >> 24),
             _ => (instruction >> 23, instruction >> 14 & 0x1ff),
         };
         let (is_constant, c) = match self.minor {
-            4 => (instruction >> 15 & 1 == 1, c),
+            // OP_SELF of 5.5 has nothing but constants.
+            4.. => (self.minor > 4 || instruction >> 15 & 1 == 1, c),
             _ => (c & 0x100 != 0, c & 0xff),
         };
         let constant = |is| Some(Operand::Constant(c.into())).filter(|_| is);
         match (self.minor, self.opcode(instruction)) {
             (_, 0) => Some(Operand::Local(b.into())),
-            (4, 9) | (3, 5) | (1, 4) => Some(Operand::Upvalue(b.into())),
+            (4.., 9) | (2 | 3, 5) | (1, 4) => Some(Operand::Upvalue(b.into())),
             // OP_GETTABUP and OP_GETFIELD.
-            (4, 11 | 14) => constant(true),
+            (4.., 11 | 14) => constant(true),
             // OP_GETGLOBAL.
             (1, 5) => Some(Operand::Constant((instruction >> 14).into())),
             // OP_SELF; OP_GETTABUP, OP_GETTABLE.
-            (4, 20) | (3, 6 | 7 | 12) | (1, 6 | 11) => constant(is_constant),
+            (4.., 20) | (2 | 3, 6 | 7 | 12) | (1, 6 | 11) => constant(is_constant),
             _ => None,
         }
     }
@@ -228,11 +244,14 @@ impl Layout {
     fn string(&self, memory: &impl Memory, at: u64, bytes_max: u64) -> Option<String> {
         let head = memory.word(at.checked_add(8)?)?;
         let bytes = match (self.minor, head as u8) {
-            (3 | 4, STRING) => head >> 24 & 0xff,
-            (1, STRING) | (_, LONG_STRING) => memory.word(at.checked_add(16)?)?,
+            (3.., STRING) => head >> 24 & 0xff,
+            (..3, STRING) | (_, LONG_STRING) => memory.word(at.checked_add(16)?)?,
             _ => return None,
         };
-        text(memory, at.checked_add(TEXT_AT)?, bytes, bytes_max)
+        let text_at = at.checked_add(TEXT_AT)?;
+        // From 5.5 on a long string has the address of its text.
+        let is_apart = self.minor > 4 && head as u8 == LONG_STRING;
+        text(memory, if is_apart { memory.word(text_at)? } else { text_at }, bytes, bytes_max)
     }
 
     /// The line of the instruction before an address.
@@ -240,7 +259,7 @@ impl Layout {
         let place = self.place(memory, proto, next)?;
         let lines = self.word(memory, proto, self.lines)?;
         (lines != 0 && place < self.number(memory, proto, self.size_lines)?).then_some(())?;
-        if self.minor != 4 {
+        if self.minor < 4 {
             let line = memory.word(lines.checked_add(4 * place)?)? as u32;
             return (line <= i32::MAX as u32).then_some(line);
         }

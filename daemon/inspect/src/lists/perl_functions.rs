@@ -62,7 +62,7 @@ pub struct Layout {
 impl Layout {
     /// Those of Perl 5.`version`; None: it is not known.
     pub fn of(version: u8, has_threads: bool) -> Option<Self> {
-        if !matches!(version, 28 | 30 | 32 | 34 | 36 | 38 | 40) {
+        if !matches!(version, 28 | 30 | 32 | 34 | 36 | 38 | 40 | 42) {
             return None;
         }
         let contexts = ContextLayout {
@@ -78,7 +78,11 @@ impl Layout {
             sub_at: if version < 32 { 64 } else { 72 },
             eval_at: if version < 32 { 80 } else { 88 },
         };
-        let next_state = if version < 38 { 195 } else { 198 };
+        let next_state = match version {
+            ..38 => 195,
+            38..42 => 198,
+            _ => 202,
+        };
         Some(Self { contexts, next_state, has_aux_in_body: version >= 36, has_threads })
     }
 
