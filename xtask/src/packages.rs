@@ -26,6 +26,7 @@ pub const TEST_TOOLS: [Need; 24] = [
     ("ruby3.1", "ruby3.1", "an interpreter whose frames are read"),
     ("php8.2", "php8.2-cli", "an interpreter whose frames are read"),
     ("lua5.1", "lua5.1", "an interpreter whose frames are read"),
+    ("lua5.2", "lua5.2", "an interpreter whose frames are read"),
     ("lua5.3", "lua5.3", "an interpreter whose frames are read"),
     ("lua5.4", "lua5.4", "an interpreter whose frames are read"),
     ("luajit", "luajit", "an interpreter and compiler whose frames are read"),

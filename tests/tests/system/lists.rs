@@ -285,6 +285,12 @@ fn functions_of_lua_5_3_are_frames_in_their_order() {
 
 #[test]
 #[ignore = "needs root"]
+fn functions_of_lua_5_2_are_frames_in_their_order() {
+    frames_are_in_their_order(&lua("lua5.2"));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn functions_of_lua_5_1_are_frames_in_their_order() {
     frames_are_in_their_order(&lua("lua5.1"));
 }

@@ -284,6 +284,58 @@ fn offsets_that_a_runtime_tells_are_believed_within_limits() {
         memory.put_words(0x1000, &[(at, right)]);
     }
     assert_eq!(Layout::of(14, &memory, 0x1000), None);
+    assert_eq!(Layout::of(16, &memory, 0x1000), None);
+}
+
+/// The offsets that Debian's CPython 3.15.2 tells. Its threads have their states in variables.
+#[test]
+fn newer_versions_have_their_own_table_of_offsets() {
+    let memory = Bytes::default();
+    memory.put(0x1000, &[0; 8 * 73]);
+    let told = [
+        (0, u64::from_le_bytes(*b"xdebugpy")),
+        (8, 0x030f_02f0),
+        (40, 936),
+        (72, 7336),
+        (192, 8),
+        (200, 16),
+        (208, 72),
+        (240, 176),
+        (320, 8),
+        (336, 56),
+        (352, 74),
+        (384, 112),
+        (400, 128),
+        (408, 136),
+        (416, 68),
+        (448, 208),
+    ];
+    memory.put_words(0x1000, &told);
+    let layout = Layout::of(15, &memory, 0x1000).unwrap();
+    let (code, sampler) = (layout.code, layout.sampler);
+    assert_eq!((layout.next, layout.interpreter, sampler.id_at), (8, 16, 176));
+    assert_eq!((sampler.code_at, sampler.instruction_at, sampler.flags_at), (0, 56, 72));
+    assert_eq!((code.file, code.name, code.lines, code.instructions), (112, 128, 136, 208));
+    // A thread's last frame is none that the loop ran.
+    let own = |code, owner: u64| PythonFrame { code, instruction: 0, flags: owner << 16 };
+    let frames = [own(1, 0), own(2, 0), own(0, 3), own(0, 3)];
+    let groups = layout.groups(&frames);
+    assert_eq!(groups.iter().map(|group| group.frames.len()).collect::<Vec<_>>(), [2]);
+    assert!(groups.iter().all(|group| group.is_whole));
+    // `_Py_tss_interp`, `_Py_tss_tstate` and `_Py_tss_gilstate` below the thread.
+    let (interpreter, state, thread) = (0x2000, 0x10_000, 0x20_000);
+    memory.put(thread - 2048, &[0; 4096]);
+    memory.put_words(0x1000 + 936, &[(0, interpreter)]);
+    memory.put_words(interpreter, &[(7336, state)]);
+    memory.put_words(state, &[(8, 0), (16, interpreter), (176, thread)]);
+    memory.put_words(thread - 40, &[(0, state), (8, state), (16, interpreter)]);
+    let word = |at| Some(runtime::ThreadWord { state_at: at, table_at: 0 });
+    assert_eq!(runtime::word_of_threads(&layout, &memory, 0x1000), word(-40));
+    // While it waits without the lock, the others are empty.
+    memory.put_words(thread - 32, &[(0, 0), (8, 0)]);
+    assert_eq!(runtime::word_of_threads(&layout, &memory, 0x1000), word(-40));
+    memory.put_words(thread - 40, &[(0, 0)]);
+    assert_eq!(runtime::word_of_threads(&layout, &memory, 0x1000), None);
 }
 
 /// Memory that passes for objects at multiples of 256, by chance: code objects in its first page,

@@ -128,15 +128,16 @@ impl Functions {
         let [shared, code, bytecode, offset] = frame.words;
         let function = self.get(space, shared, heap)?;
         let bytecode = object(bytecode);
+        let is_bytecode = |at| heap.is(at, heap.layout.types.bytecode);
+        let is_interpreted = smi(offset).is_some() && bytecode.is_some_and(is_bytecode);
         let code = match object(code) {
             Some(code) => {
                 heap.layout.code.and_then(|layout| codes::at(code, address, &layout, heap))
             }
-            // Interpreted code has its place in bytecode there.
-            None if smi(offset).is_none() => {
-                self.handles.code(space, (code as u32, address), heap, maps)
-            }
-            None => None,
+            // An interpreted frame has its bytecode and its place there; in one of a compiler's
+            // code these are variables, of any value.
+            None if is_interpreted => None,
+            None => self.handles.code(space, (code as u32, address), heap, maps),
         };
         let is_its = code.is_some() || bytecode == self.bytecode_of(shared, heap);
         if frame.is_late && !is_its {

@@ -2,7 +2,7 @@
 //! lie.
 
 use super::functions::Functions;
-use super::layouts::Layout;
+use super::layouts::{CodeLayout, Layout};
 use super::objects::{Heap, object, smi};
 use super::symbols::Symbols;
 use crate::frame_words::FrameWords;
@@ -162,6 +162,46 @@ fn a_function_has_its_name_its_file_and_its_line() {
     assert_eq!(read(late), some("work", 3, 4));
     let words = [SHARED + 1, 0, SCOPE + 1, int(53)];
     assert_eq!(read(FrameWords { words, ..late }), None, "another function's frame");
+}
+
+/// Frames of a compiler's code have variables where interpreted ones have their place, and the
+/// handle of a function leads to its code.
+#[test]
+fn a_frame_with_variables_is_of_the_code_that_the_handle_leads_to() {
+    const CODE: u64 = 0x3_0000;
+    const TABLE_OF_HANDLES: u64 = 0x50_0000;
+    const START: u64 = 0x60_0000;
+    let memory = memory();
+    put(&memory, CODE, 245, &[(40, START), (48, 0x1_0000_0000 * 0x100)]);
+    memory.put_words(TABLE_OF_HANDLES, &[(16 * 2 + 8, (CODE + 1) << 16)]);
+    let code = CodeLayout {
+        deoptimization: 8,
+        positions: 16,
+        start: 40,
+        is_address: true,
+        size: 52,
+        flags: 48,
+        kind_mask: 15,
+        baseline: 11,
+        literals: 2,
+        calls: 7,
+    };
+    let layout = Layout { code: Some(code), ..layout() };
+    let codes_of = |slot, offset, address| {
+        let words = [SHARED + 1, 2 << 8, slot, offset];
+        let frame = FrameWords { depth: 3, words, is_late: false };
+        let mut functions = Functions::default();
+        functions.begin();
+        let heap = Heap::new(&memory, &layout);
+        let maps = || vec![TABLE_OF_HANDLES];
+        let frames = functions.frame(1, (&frame, address), &heap, maps);
+        assert_eq!(frames.map(|frames| frames.len()), Some(1));
+        functions.take_codes().len()
+    };
+    assert_eq!(codes_of(NAME + 1, int(7), START + 8), 1, "two variables");
+    assert_eq!(codes_of(BYTECODE + 1, TABLE + 1, START + 8), 1, "a variable and a pointer");
+    assert_eq!(codes_of(BYTECODE + 1, int(60), START + 8), 0, "interpreted");
+    assert_eq!(codes_of(NAME + 1, int(7), START + 0x100), 0, "behind the code");
 }
 
 #[test]
