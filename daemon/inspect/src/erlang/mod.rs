@@ -22,8 +22,8 @@
 //!
 //! # Not read
 //!
-//! - Stacks of versions other than OTP 25: where their structures are is not known. Their generated
-//!   code has names.
+//! - Stacks of versions other than OTP 25 to 27: where their structures are is not known. Their
+//!   generated code has names.
 //! - Erlang's stacks in a stack that an inspector walks: the copy has the thread's stack only. Its
 //!   generated code has names.
 //! - Callers of C code on dirty schedulers: no generated code is on those threads' stacks.
@@ -33,7 +33,7 @@
 //!
 //! erts/emulator/beam/jit/beam_jit_metadata.cpp, beam/jit/x86/{beam_asm.hpp,process_main.cpp,
 //! instr_bif.cpp,beam_asm_global.cpp}, beam/{erl_process.h,beam_ranges.c} of Erlang/OTP 25; the
-//! code that Debian's 25.2.3 generates; gdb/doc "JIT Interface"; nptl/descr.h of glibc.
+//! code that Debian's 25.2.3 and 27.3.4 generate; gdb/doc "JIT Interface"; nptl/descr.h of glibc.
 
 pub mod modules;
 pub mod program;

@@ -63,7 +63,11 @@ impl Program {
             file.read_at(bytes, at).ok()
         };
         let mut text = [0; RELEASE_MAX];
-        let _ = read(address(release)?, &mut text)?;
+        // Builds that hide their symbols, as Debian's of 29, have names for nothing.
+        match address(release) {
+            Some(at) => _ = read(at, &mut text)?,
+            None => text = *b"0\0\0\0",
+        }
         let release = text.split(|byte| *byte == 0).next().unwrap_or_default();
         let release = std::str::from_utf8(release).ok()?;
         let is_number = release.bytes().all(|byte| byte.is_ascii_digit()) && !release.is_empty();
@@ -103,13 +107,21 @@ impl Program {
         modules: &mut Modules,
         generated: &[(u64, u64)],
     ) -> RuntimeFound {
-        let version = format!("Erlang/OTP {}", self.release);
+        let version = match self.release.as_str() {
+            "0" => "an Erlang/OTP that hides its symbols".to_owned(),
+            release => format!("Erlang/OTP {release}"),
+        };
+        if self.release == "0" {
+            return RuntimeFound::Refused(format!("{version} is not known"));
+        }
         if !self.generates || self.descriptor == 0 {
             return RuntimeFound::Refused(format!("{version} without generated code is not known"));
         }
-        // In ErtsSchedulerData `current_process`, in Process `stop`.
+        // In ErtsSchedulerData `current_process`, in Process `stop`: read in processes of Debian's
+        // 25.2.3 and 27.3.4. That 26 is as both is not tried; where it were not, its stacks would
+        // lead to no return address, and be cut.
         let offsets = match self.release.as_str() {
-            "25" if cfg!(target_arch = "x86_64") => Some((0xa8, 0x58)),
+            "25" | "26" | "27" if cfg!(target_arch = "x86_64") => Some((0xa8, 0x58)),
             _ => None,
         };
         let Some((process_at, stack_at)) = offsets else {
