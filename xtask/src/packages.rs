@@ -16,7 +16,7 @@ pub const COMPILER: [Need; 2] = [
 
 /// To make stripped and split binaries in tests, to run programs with fewer rights and on small
 /// disks, and programs to load the hook into.
-pub const TEST_TOOLS: [Need; 24] = [
+pub const TEST_TOOLS: [Need; 25] = [
     ("objcopy", "binutils", "makes stripped and split binaries"),
     ("setpriv", "util-linux", "runs programs without rights"),
     ("mount", "mount", "makes a small disk to fill"),
