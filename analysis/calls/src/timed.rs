@@ -515,7 +515,7 @@ impl Timed {
                 occurrences: sums.time,
                 squares: sums.squares,
                 heaviest: self.whole.heaviest,
-                divided: 0.0,
+                ..Tally::default()
             };
             let share = stats::share(part, self.whole, confidence);
             let whole = whole.max(f64::MIN_POSITIVE);
@@ -554,7 +554,7 @@ fn tally(entry: &Entry) -> Tally {
         occurrences: entry.value.weight as f64,
         squares,
         heaviest,
-        divided: 0.0,
+        ..Tally::default()
     }
 }
 

@@ -206,7 +206,7 @@ fn counted(measure: Measure, row: Tally, whole: Tally, unit: f64) -> Counted {
     // an interpreter's samples is as unsure as fewer, heavier samples.
     let one = match row.is_empty() || row.occurrences <= 0.0 {
         true => whole.weight(),
-        false => row.weight() + row.divided / row.occurrences,
+        false => row.weight() + row.doubtful() / row.occurrences,
     };
     if one <= 0.0 {
         return Counted::default();

@@ -9,7 +9,10 @@
 //! Code that a runtime's compiler made is divided likewise: it runs the function that it was made
 //! for, and those that were inlined into it. So no sample is counted twice, and none is lost.
 //!
-//! How sure a function's part is: [`Tally::divided`](stats::tally::Tally::divided).
+//! How sure a function's part is: [`Tally::divided`](stats::tally::Tally::divided), and [`shared_code`](crate::shared_code)
+//! for functions of Java that are inlined into each other. V8 tells of no instruction at which a
+//! sample may be which function it is of: the part of a function is that of its code, with what is
+//! inlined there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,9 +24,10 @@ use query::load::{ImageSamples, Interpreted, Samples};
 use query::problem::{self, Problem};
 use query::select;
 use query::stacks::ByEvent;
-use stats::tally::{self, Tally};
+use stats::tally::{self, Doubt, Tally};
 
 use crate::procedures::{self, Place, Places, Rows};
+use crate::shared_code::{Function, Inlined, function_of};
 
 /// Unit of the weights in [`model::Value::squares`].
 const SQUARES_UNIT: f64 = 1024.0;
@@ -53,6 +57,8 @@ struct Ended {
     squares: f64,
     /// Of those whose caller is an interpreted function, by its place.
     by_target: BTreeMap<Target, f64>,
+    /// Of those functions that a compiler may have inlined: their callers in these stacks.
+    callers: BTreeMap<Function, BTreeSet<Function>>,
 }
 
 /// A part of a procedure's samples: a place, the share of the samples, and the variance of their
@@ -155,10 +161,14 @@ fn divide_event(
     let mut ended = ended(stacks, loops, &mut samples.interpreted);
     let weight = samples.events.get(event).map_or(1.0, |event| event.weight);
     let mut moved = 0_u64;
+    let mut inlined = Inlined::default();
     for at in 0..samples.images.len() {
         let Some(image) = samples.images.get(at) else { continue };
         let Some(ended) = ended.remove(&image.record.id) else { continue };
         let (procedures, of_offset) = by_procedure(samples, image, ended, places);
+        for ended in &procedures {
+            inlined.note(&ended.callers);
+        }
         let id = image.record.id;
         let tallies = image.profiles.get(event).map(|profile| {
             let mut tallies = vec![Tally::default(); procedures.len()];
@@ -191,12 +201,13 @@ fn divide_event(
             moved += taken.iter().map(|(_, samples)| samples).sum::<u64>();
             hand_out(taken, parts, &mut given);
             if let Some(offset) = first.get(&at).filter(|_| !taken.is_empty()) {
-                profile.doubt(*offset, *variance);
+                profile.doubt(*offset, Doubt { variance: *variance, ..Doubt::default() });
             }
         }
         profile.equalize(weight);
         samples.loops.extend(of_offset.into_keys().map(|offset| (id, offset)));
     }
+    doubt_inlined(&mut given, &inlined, sure);
     receive(samples, (event, weight), given, problems);
     if let Some(event) = samples.events.get_mut(event).filter(|_| moved > 0) {
         let note = format!(
@@ -262,6 +273,15 @@ fn ended(
         of.squares += value.squares as f64 * SQUARES_UNIT * SQUARES_UNIT;
         if let Some((target, language)) = caller.and_then(|of| ran(loops, innermost, of)) {
             *of.by_target.entry(target).or_default() += value.weight as f64;
+            if language == Language::Java {
+                let callers = frames.filter_map(|frame| match frame {
+                    Frame::Code(image, offset) if image.is_name() => {
+                        Some(function_of((image, offset)))
+                    }
+                    _ => None,
+                });
+                of.callers.entry(function_of(target)).or_default().extend(callers);
+            }
             let file = files.entry(target.0).or_default();
             file.language = language;
             let stacks = file.stacks.entry(target.1).or_default();
@@ -299,6 +319,9 @@ fn by_procedure(
         for (target, weight) in ended.by_target {
             *sum.by_target.entry(target).or_default() += weight;
         }
+        for (function, callers) in ended.callers {
+            sum.callers.entry(function).or_default().extend(callers);
+        }
     }
     (procedures, of_offset)
 }
@@ -314,10 +337,10 @@ fn parts(ended: &Ended, occurrences: f64, sure: Sure) -> (Vec<Part>, (f64, f64))
         false => 1.0,
     };
     let variance = |share: f64| occurrences * occurrences * tally::share_variance(share, stacks);
-    let key = |(image, offset): Target| match sure {
-        Sure::Functions => (image, SourcePlace::of(offset).function().start),
-        Sure::Lines => (image, offset.0),
-        Sure::Images => (image, 0),
+    let key = |target: Target| match sure {
+        Sure::Functions => function_of(target),
+        Sure::Lines => (target.0, target.1.0),
+        Sure::Images => (target.0, 0),
     };
     let mut weights: BTreeMap<(ImageId, u64), f64> = BTreeMap::new();
     for (target, weight) in &ended.by_target {
@@ -333,11 +356,11 @@ fn parts(ended: &Ended, occurrences: f64, sure: Sure) -> (Vec<Part>, (f64, f64))
     (ended.by_target.iter().map(part).collect(), (all, variance(all)))
 }
 
-/// What a source file is given: samples by weight and place, and variances.
+/// What a source file is given: samples by weight and place, and what is not sure of them.
 #[derive(Debug, Default)]
 struct Given {
     samples: Vec<(f64, BTreeMap<ImageOffset, u64>)>,
-    variances: BTreeMap<ImageOffset, f64>,
+    doubts: BTreeMap<ImageOffset, Doubt>,
 }
 
 /// Hands out what was taken from a procedure. What is rounded off at one place counts at the next.
@@ -365,7 +388,33 @@ fn hand_out(taken: &[(f64, u64)], parts: &[Part], given: &mut BTreeMap<ImageId, 
     }
     for part in parts.iter().filter(|_| !taken.is_empty()) {
         let given = given.entry(part.target.0).or_default();
-        *given.variances.entry(part.target.1).or_default() += part.variance;
+        let doubt = Doubt { variance: part.variance, ..Doubt::default() };
+        *given.doubts.entry(part.target.1).or_default() += doubt;
+    }
+}
+
+/// Doubts the parts of functions that are inlined into each other.
+fn doubt_inlined(given: &mut BTreeMap<ImageId, Given>, inlined: &Inlined, sure: Sure) {
+    let mut own: BTreeMap<Function, f64> = BTreeMap::new();
+    for (file, given) in &*given {
+        for (weight, counts) in &given.samples {
+            for (place, samples) in counts {
+                let of = own.entry(function_of((*file, *place))).or_default();
+                *of += weight * *samples as f64;
+            }
+        }
+    }
+    for (function, (less, more)) in inlined.shifts(&own, sure == Sure::Images) {
+        let Some(given) = given.get_mut(&function.0) else { continue };
+        let range = SourcePlace::of(ImageOffset(function.1)).function();
+        let range = ImageOffset(range.start)..ImageOffset(range.end);
+        let places: Vec<&mut Doubt> =
+            given.doubts.range_mut(range).map(|(_, doubt)| doubt).collect();
+        // Each line may have all; those of one function add up to its own.
+        let parts = if sure == Sure::Lines { 1.0 } else { places.len() as f64 };
+        for doubt in places {
+            *doubt += Doubt { variance: 0.0, less: less / parts, more: more / parts };
+        }
     }
 }
 
@@ -388,7 +437,7 @@ fn receive(
             let counts = counts.iter().map(|(at, samples)| (*at, *samples));
             profile.add(*weight, Profile::from_counts(counts));
         }
-        given.variances.iter().for_each(|(at, variance)| profile.doubt(*at, *variance));
+        given.doubts.iter().for_each(|(at, doubt)| profile.doubt(*at, *doubt));
         profile.equalize(weight);
     }
 }
@@ -413,6 +462,7 @@ mod tests {
                 (target("a.py", 1, 3), weight(15.0)),
                 (target("a.py", 9, 9), weight(20.0)),
             ]),
+            callers: BTreeMap::new(),
         }
     }
 
@@ -448,6 +498,7 @@ mod tests {
             weight: 7.0,
             squares: 49.0,
             by_target: BTreeMap::from([(target("a.py", 1, 2), 7.0)]),
+            callers: BTreeMap::new(),
         };
         let (only, (share, _)) = parts(&one, 1000.0, Sure::Functions);
         assert!(share == 1.0 && deviation_of(&only, |_| true) > 250.0, "one stack proves nothing");

@@ -32,5 +32,6 @@ pub mod named;
 pub mod parallel;
 pub mod procedures;
 pub mod sent;
+mod shared_code;
 pub mod shorten;
 pub mod sources;

@@ -283,7 +283,7 @@ const NOTED_SHARE: f64 = 0.05;
 /// What is not known of functions that compilers inlined ([`prof_notes`]): they keep for few
 /// instructions whose they are.
 const OF_INLINED: &str =
-    "note: own times of inlined functions of Java and JavaScript may be off twofold";
+    "note: own times of Java and JavaScript may have those of functions inlined there";
 
 fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
     let is_empty = report.rows.is_empty() && report.omitted.rows == 0;

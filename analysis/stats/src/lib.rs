@@ -115,6 +115,8 @@ pub fn exact(k: u64, n: u64) -> Share {
 /// of samples where all weigh the same, and Kish's effective sample size `W^2 / U` where `p` is 0
 /// or 1.
 ///
+/// What is not told apart ([`tally::Doubt`]) is added at both ends.
+///
 /// Few samples of a large weight may all be missing, and then nothing in `V` tells of them. So the
 /// upper end is that of the part with one more sample of the largest weight, as Fay and Feuer have
 /// it for weighted sums of Poisson counts ("Confidence intervals for directly standardized rates",
@@ -124,7 +126,7 @@ pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
         return wilson(0, 0, confidence);
     }
     let mean = whole.weight();
-    if part.divided <= 0.0
+    if part.doubtful() <= 0.0
         && (part.occurrences - part.samples as f64 * mean).abs() <= 1e-9 * part.occurrences
         && (whole.occurrences - whole.samples as f64 * mean).abs() <= 1e-9 * whole.occurrences
     {
@@ -140,6 +142,8 @@ pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
     let more = weighted(with_one_more(part, whole), with_one_more(whole, whole), confidence);
     let low = if part.is_empty() { 0.0 } else { share.low.min(1.0 - rest.high) };
     let high = if whole.without(part).is_empty() { 1.0 } else { share.high.max(more.high) };
+    let [less, more] = [part.less, part.more].map(|of| of / whole.occurrences);
+    let (low, high) = ((low - less).max(0.0), (high + more).min(1.0));
     Share { value: share.value, low: low.min(share.value), high: high.max(share.value) }
 }
 

@@ -27,7 +27,33 @@ pub struct Tally {
     /// Variance that `occurrences` have beyond that of the samples, where these are a part of
     /// others' that was estimated ([`Weighed::take`]).
     pub divided: f64,
+    /// Of `occurrences`, those that may be others' ([`Doubt::less`]).
+    pub less: f64,
+    /// Occurrences of others' that may be of these ([`Doubt::more`]).
+    pub more: f64,
 }
+
+/// What is not sure of samples that are a part of others'.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Doubt {
+    /// Variance of their occurrences.
+    pub variance: f64,
+    /// Occurrences that may be too many, whatever chance adds: of what is not told apart.
+    pub less: f64,
+    /// Occurrences that may be missing, likewise.
+    pub more: f64,
+}
+
+impl AddAssign for Doubt {
+    fn add_assign(&mut self, other: Self) {
+        self.variance += other.variance;
+        self.less += other.less;
+        self.more += other.more;
+    }
+}
+
+/// Standard deviations from the mean within which 95 % of a normal distribution lie.
+const DEVIATIONS_95: f64 = 1.96;
 
 /// The variance of a share of something, estimated from call stacks: binomial. The share is taken
 /// for that of one more stack, of which half is the part's: one stack of a function is no proof
@@ -46,7 +72,7 @@ impl Tally {
             occurrences,
             squares: occurrences * weight,
             heaviest: if samples > 0 { weight } else { 0.0 },
-            divided: 0.0,
+            ..Self::default()
         }
     }
 
@@ -72,7 +98,15 @@ impl Tally {
             squares: (self.squares - part.squares).max(0.0),
             heaviest: self.heaviest,
             divided: (self.divided - part.divided).max(0.0),
+            less: (self.less - part.less).max(0.0),
+            more: (self.more - part.more).max(0.0),
         }
+    }
+
+    /// The variance beyond that of the samples, with as much for what is not told apart as makes
+    /// an interval of 95 % hold it: for comparisons, which know nothing but variances.
+    pub fn doubtful(self) -> f64 {
+        self.divided + (self.less.max(self.more) / DEVIATIONS_95).powi(2)
     }
 
     /// True when no sample is in it.
@@ -88,6 +122,8 @@ impl AddAssign for Tally {
         self.squares += other.squares;
         self.heaviest = self.heaviest.max(other.heaviest);
         self.divided += other.divided;
+        self.less += other.less;
+        self.more += other.more;
     }
 }
 
@@ -126,8 +162,8 @@ pub struct Weighed {
     parts: Vec<(f64, Profile)>,
     /// The result of [`Weighed::equal`] where the profile has several parts.
     equal: Option<Profile>,
-    /// [`Tally::divided`] of places.
-    divided: BTreeMap<ImageOffset, f64>,
+    /// What is not sure of places.
+    doubts: BTreeMap<ImageOffset, Doubt>,
 }
 
 /// Numbers of samples that were taken away from a profile, each with their weight.
@@ -147,12 +183,12 @@ impl Weighed {
     /// Adds those of another.
     pub fn merge(&mut self, other: &Self) {
         other.parts.iter().for_each(|(weight, profile)| self.add(*weight, profile.clone()));
-        other.divided.iter().for_each(|(at, variance)| self.doubt(*at, *variance));
+        other.doubts.iter().for_each(|(at, doubt)| self.doubt(*at, *doubt));
     }
 
-    /// Makes the samples of a place less sure by a variance of their occurrences.
-    pub fn doubt(&mut self, at: ImageOffset, variance: f64) {
-        *self.divided.entry(at).or_default() += variance;
+    /// Makes the samples of a place less sure.
+    pub fn doubt(&mut self, at: ImageOffset, doubt: Doubt) {
+        *self.doubts.entry(at).or_default() += doubt;
     }
 
     /// Takes samples away: `of` gives the group of a place, and the share (0 to 1) of its samples
@@ -195,7 +231,8 @@ impl Weighed {
     /// All of them together.
     pub fn total(&self) -> Tally {
         let of = |(weight, profile): &(f64, Profile)| Tally::of(profile.total(), *weight);
-        let divided = self.divided.values().sum();
+        // What may be another place's may be of these all the same.
+        let divided = self.doubts.values().map(|doubt| doubt.variance).sum();
         self.parts.iter().map(of).sum::<Tally>() + Tally { divided, ..Tally::default() }
     }
 
@@ -248,7 +285,7 @@ impl Weighed {
         Places: Iterator<Item = (ImageOffset, u64)> + 'a,
     {
         if let [(weight, profile)] = self.parts.as_slice()
-            && self.divided.is_empty()
+            && self.doubts.is_empty()
         {
             let weight = *weight;
             return Box::new(
@@ -262,7 +299,9 @@ impl Weighed {
             }
         }
         for (offset, sum) in &mut sums {
-            sum.divided = self.divided.get(offset).copied().unwrap_or_default();
+            let Doubt { variance, less, more } =
+                self.doubts.get(offset).copied().unwrap_or_default();
+            (sum.divided, sum.less, sum.more) = (variance, less, more);
         }
         Box::new(sums.into_iter())
     }
@@ -323,10 +362,11 @@ mod tests {
         let taken = weighed.take(2, of);
         assert_eq!(taken, [vec![(10.0, 4), (20.0, 2)], vec![]]);
         assert_eq!(weighed.total().samples, 7 + 1 + 5 + 3 - 6);
-        weighed.doubt(ImageOffset(9), 25.0);
+        weighed.doubt(ImageOffset(9), Doubt { variance: 25.0, less: 3.0, more: 1.0 });
         assert_eq!((weighed.total().divided, weighed.total().samples), (25.0, 10));
         let at_9 = weighed.within(ImageOffset(9)..ImageOffset(10)).next().unwrap().1;
         assert_eq!((at_9.divided, at_9.samples), (25.0, 5));
+        assert_eq!((at_9.less, at_9.more, at_9.doubtful() > 26.0), (3.0, 1.0, true));
         let everything = weighed.take(1, |_| Some((0, 1.0)));
         assert_eq!(everything.iter().flatten().map(|(_, samples)| samples).sum::<u64>(), 10);
         assert!(weighed.is_empty());

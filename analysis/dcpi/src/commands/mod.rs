@@ -128,7 +128,13 @@ struct Versioned<T> {
 fn of_stacks(value: model::Value) -> ::stats::tally::Tally {
     let (occurrences, squares) = (value.weight as f64, value.squares as f64 * (1024.0 * 1024.0));
     let heaviest = if occurrences > 0.0 { squares / occurrences } else { 0.0 };
-    ::stats::tally::Tally { samples: value.stacks, occurrences, squares, heaviest, divided: 0.0 }
+    ::stats::tally::Tally {
+        samples: value.stacks,
+        occurrences,
+        squares,
+        heaviest,
+        ..Default::default()
+    }
 }
 
 /// The name of time that no call stacks report.
@@ -141,7 +147,7 @@ const SURE_AS_STACKS: u64 = 1000;
 fn of_no_stacks(time: f64) -> ::stats::tally::Tally {
     let heaviest = time / SURE_AS_STACKS as f64;
     let squares = time * heaviest;
-    ::stats::tally::Tally { samples: 0, occurrences: time, squares, heaviest, divided: 0.0 }
+    ::stats::tally::Tally { samples: 0, occurrences: time, squares, heaviest, ..Default::default() }
 }
 
 /// The schemas of all reports, in the order of the guide's page of fields.
