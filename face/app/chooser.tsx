@@ -2,10 +2,13 @@
 // service or container, a process; and what is chosen.
 import { useMemo, useRef, useState } from "preact/hooks";
 import { IMAGES, useEvent } from "./facts";
-import { buildsOf, imageOf, percent, Prof, ProfRow } from "./model";
+import { buildsOf, imageOf, localSpan, percent, Prof, ProfRow, span } from "./model";
 import { imageValue, isOfImage } from "./only";
 import { matcherOfLower } from "./parts";
-import { config, IMAGE, isOfThreads, PARTS, parts, useReport } from "./source";
+import {
+  commandLine, config, IMAGE, isOfThreads, ofRange, PARTS, parts, Range, rangeOf, rangeOptions,
+  useReport,
+} from "./source";
 import { change, State, useStateOfLink } from "./state";
 
 /** Choices of a kind before one is searched for, and in all. */
@@ -207,16 +210,40 @@ function Chip({ filter, from }: { filter: string; from: State }) {
 }
 
 /** Other filters of a server's database. */
-const TIMES = ["epoch", "since", "until", "host"];
+const OTHERS = ["epoch", "host"];
+
+/** The time that the page is restricted to. A file has reports of all of its time alone. */
+function RangeChip({ from, range }: { from: State; range: Range }) {
+  const words = config.live ? "Only from" : "In the timeline only from";
+  return (
+    <>
+      <button
+        type="button" class="chip" title={`${localSpan(range.since, range.until)}: show all again`}
+        onClick={() => change(ofRange(null))}
+      >
+        {words} <strong>{span(range.since, range.until)}</strong> ✕
+      </button>
+      {!config.live && from["v"] !== "timeline" && (
+        <span class="hint">
+          This view is of all of the time: the file has no reports of a part. {"For a file of this "
+          + "time alone: "}<code>{commandLine(["html", "-o", "part.html"], "page", parts(from),
+            rangeOptions(range))}</code>
+        </span>
+      )}
+    </>
+  );
+}
 
 export function Chips() {
   const from = useStateOfLink();
-  const times = config.live ? TIMES.filter((name) => from[name]) : [];
+  const times = config.live ? OTHERS.filter((name) => from[name]) : [];
   const chosen = parts(from);
-  if (times.length + chosen.length === 0) return null;
+  const range = rangeOf(from);
+  if (times.length + chosen.length === 0 && !range) return null;
   return (
     <p class="chips" aria-label="Filters">
       {chosen.map((name) => <Chip key={name} filter={name} from={from} />)}
+      {range && <RangeChip from={from} range={range} />}
       {times.map((name) => (
         <button
           type="button" class="chip" title="Show all again" onClick={() => change({ [name]: "" })}

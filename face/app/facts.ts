@@ -7,7 +7,9 @@ import {
   whyOf,
 } from "./only";
 import { mainEvent } from "./parts";
-import { Asked, config, IMAGE, isInFile, isOfThreads, parts, unmet, useReport } from "./source";
+import {
+  Asked, config, IMAGE, isInFile, isOfThreads, parts, Reach, unmet, useReport,
+} from "./source";
 import { State, state, useStateOfLink } from "./state";
 
 /** Smallest share of a call that trees have. */
@@ -33,12 +35,13 @@ export function useShown<T>(
   words: string[] | null,
   part: (data: T, unmet: string[], from: State) => Part<T>,
   always: (filter: string) => boolean = () => false,
+  reach: Reach = "page",
 ): Shown<T> {
   const from = useStateOfLink();
   const left = words ? unmet(words, from) : [];
   // A server restricts all that can be: the rest would be an answer to another question.
   const cannot = config.live && !left.every(always);
-  const asked = useReport<T>(cannot ? null : words);
+  const asked = useReport<T>(cannot ? null : words, reach);
   const made = useMemo(
     () => asked.data && words && part(asked.data, left, from),
     [asked.data, words?.join("\0"), chosen(from)],

@@ -318,6 +318,8 @@ export function buildsOf(rows: Built[]): { name: string; id: string }[] {
   const ids = new Map<string, Set<string>>();
   for (const row of rows) {
     if ((row.kind ?? "file") !== "file" || !row.image || !row.image_id) continue;
+    // Ids of code that no file is known of: it is of no build.
+    if (row.image_id.startsWith("none-")) continue;
     const of = ids.get(row.image) ?? new Set<string>();
     ids.set(row.image, of.add(row.image_id));
   }

@@ -70,6 +70,8 @@ export function renew() {
 export type Reach =
   /** What the page is restricted to: of its time, and only the chosen program. */
   | "page"
+  /** The same, but of all the time that a range of the timeline is drawn in. */
+  | "extent"
   /** The page's time, hosts and epochs, of all programs. */
   | "time"
   /** The whole database. */
@@ -77,6 +79,8 @@ export type Reach =
 
 /** The link's filters of time and hosts, for a server. Each is the name of its option, too. */
 const TIMES = ["epoch", "since", "until", "host"];
+/** Those of them that are a range drawn in the timeline. */
+const RANGE = ["since", "until"];
 /** Parts that dcpid keeps samples apart by: options of every command. */
 const SCOPES = ["unit", "container", "pod", "namespace", "label"];
 /** Parts that only call stacks are kept by. */
@@ -140,15 +144,42 @@ function restricted(of: string[], page: string[], filters: string[], from: State
 }
 
 /** The options for the page's time and hosts. */
-function times(from: State): string[] {
-  return TIMES.filter((name) => from[name]).map((name) => `--${name}=${from[name]}`);
+function times(from: State, reach: Reach): string[] {
+  const names = TIMES.filter((name) => reach !== "extent" || !RANGE.includes(name));
+  return names.filter((name) => from[name]).map((name) => `--${name}=${from[name]}`);
+}
+
+/** A stretch of time, in seconds since 1970. */
+export interface Range {
+  since: number;
+  until: number;
+}
+
+/** The range that the link restricts a page to, if it is one of moments. */
+export function rangeOf(from: State): Range | null {
+  const [since, until] = RANGE.map((name) => Date.parse(from[name] ?? "") / 1000);
+  return since! < until! ? { since: since!, until: until! } : null;
+}
+
+export function iso(unix_s: number): string {
+  return new Date(unix_s * 1000).toISOString().replace(/\.\d+Z/, "Z");
+}
+
+/** The parts of a link that restrict a page to a range, or to none. */
+export function ofRange(range: Range | null): State {
+  return { since: range ? iso(range.since) : "", until: range ? iso(range.until) : "" };
+}
+
+/** The options that restrict a command to a range. */
+export function rangeOptions(range: Range | null): string[] {
+  return range ? RANGE.map((name) => `--${name}=${ofRange(range)[name]}`) : [];
 }
 
 /** The words that a server is asked with, of the whole selection. */
 function asked(of: string[], reach: Reach, from: State): string[] {
   if (!config.live || reach === "database") return of;
-  const mine = reach === "page" ? parts(from).filter((name) => takes(of, name)) : [];
-  const time = times(from);
+  const mine = reach === "page" || reach === "extent" ? parts(from).filter((name) => takes(of, name)) : [];
+  const time = times(from, reach);
   return restricted(of, [...overridden(config.selection, time), ...time], mine, from);
 }
 
@@ -275,7 +306,7 @@ export function commandLine(
   const made = places.get(of.join("\0"));
   const page = made !== undefined ? config.more[made] ?? []
     : [...config.selection, ...(isOfStacks(of) ? config.threads : [])];
-  const time = config.live ? times(from) : [];
+  const time = config.live ? times(from, reach) : [];
   const base = reach === "database" ? [] : [...overridden(page, time), ...time];
   const words = restricted([...of, ...more], base, filters, from);
   const last = words.indexOf("--");

@@ -159,17 +159,44 @@ async function offered(page, settled) {
 }
 
 async function chooseRange(page, settled) {
-  await page.evaluate(() => {
+  const isChosen = await page.evaluate(() => {
     const from = document.querySelector(".ends input");
-    if (!from) return;
-    from.value = String(Math.floor(Number(from.max) / 2));
+    if (!from || from.max === "0") return false;
+    from.value = String(Math.ceil(Number(from.max) / 2));
     from.dispatchEvent(new Event("input", { bubbles: true }));
+    return true;
   });
+  if (isChosen) await page.waitForFunction(() => location.hash.includes("since="));
   await settled(page);
+}
+
+/** A range that is drawn holds in all views, of a server also for their reports, until removed. */
+async function keepsRange(page, link, problem, settled) {
+  await to(page, link("v=timeline"), settled);
+  await chooseRange(page, settled);
+  const views = await page.$$eval("nav a", (all) => all.map((one) => one.textContent));
+  for (const view of views) {
+    await page.evaluate((name) =>
+      [...document.querySelectorAll("nav a")].find((one) => one.textContent === name).click(), view);
+    await settled(page);
+    const [chip, isLive, command] = await page.evaluate(() => [
+      document.querySelector(".chips .chip")?.textContent ?? "",
+      JSON.parse(document.getElementById("config").textContent).live,
+      document.querySelector("main .command code")?.title ?? "",
+    ]);
+    if (!/only from .* UTC/i.test(chip)) problem(`${view} of a range`, "the range has no pill");
+    if (isLive && /dcpi (prof|why|tree)/.test(command) && !command.includes("--since=")) {
+      problem(`${view} of a range`, `the command is not of it: ${command}`);
+    }
+  }
+  await page.click(".chips .chip");
+  await settled(page);
+  if (page.url().includes("since=")) problem("a range", "a click on its pill does not remove it");
 }
 
 /** Looks at each view, restricted and not, and runs what it offers to copy. */
 export async function commands(page, { link, dcpi, problem, settled }) {
+  await keepsRange(page, link, problem, settled);
   const all = [{ name: "all", hash: link("") }, ...await choices(page, link, settled)];
   let ran = 0;
   for (const { name, chip, hash } of all) {
