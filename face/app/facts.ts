@@ -1,7 +1,10 @@
 // What was recorded: the reports that the head and most views are made of.
 import { useMemo } from "preact/hooks";
 import { Call, topDown } from "./calls";
-import { Diff, duration, Epochs, Event, localSpan, percent, Prof, span, total, Tree, Why } from "./model";
+import {
+  Build, buildsOfPaths, Diff, duration, Epochs, Event, Images, localSpan, percent, Prof, span, total,
+  Tree, Why,
+} from "./model";
 import {
   Calls, callsOfThreads, callsThrough, diffOf, isOfThread, Part, proceduresOf, profOf, Shown,
   whyOf,
@@ -73,6 +76,12 @@ export function useProf(): Shown<Prof> {
 /** The samples of the page's time by image, of all programs: what most facts of it are of. */
 export function useImages(): Asked<Prof> {
   return useReport<Prof>(IMAGES, "time");
+}
+
+/** The builds of each program that had several in the page's epochs. */
+export function useBuilds(): Build[][] {
+  const images = useReport<Images>(["images"], "epochs").data;
+  return useMemo(() => buildsOfPaths(images?.rows ?? []), [images]);
 }
 
 export function useWhy(): Shown<Why> {

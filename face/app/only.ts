@@ -93,7 +93,8 @@ function scaled(event: Event, value: number, counted: number): Event {
 export function whyOf(data: Why, unmet: string[], from: State): Part<Why> {
   const image = from[IMAGE];
   if (!unmet.includes(IMAGE) || !image) return { data, unmet };
-  const findings = data.findings.filter((one) => one.image === image);
+  const findings = data.findings.filter((one) =>
+    isOfImage({ image: one.image, id: one.image_id }, image));
   return { data: { ...data, findings }, unmet: without(unmet, [IMAGE]), note: OF_ALL };
 }
 
@@ -112,8 +113,8 @@ export function timelineOf(data: Timeline, unmet: string[], from: State): Part<T
       pid: (row) => String(row.pid ?? "") === from["pid"],
     },
     unit: { unit: (row) => row.key === from["unit"] },
-    image: { [IMAGE]: (row) => row.key === image },
-    procedure: { [IMAGE]: (row) => row.image === image },
+    image: { [IMAGE]: (row) => isOfImage({ image: row.key, id: row.image_id }, image) },
+    procedure: { [IMAGE]: (row) => isOfImage({ image: row.image, id: row.image_id }, image) },
   };
   const met = unmet.filter((name) => is[data.by]?.[name]);
   if (met.length === 0) return { data, unmet };

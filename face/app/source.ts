@@ -74,6 +74,8 @@ export type Reach =
   | "extent"
   /** The page's time, hosts and epochs, of all programs. */
   | "time"
+  /** The page's hosts and epochs, of all programs and of all of their time. */
+  | "epochs"
   /** The whole database. */
   | "database";
 
@@ -145,7 +147,8 @@ function restricted(of: string[], page: string[], filters: string[], from: State
 
 /** The options for the page's time and hosts. */
 function times(from: State, reach: Reach): string[] {
-  const names = TIMES.filter((name) => reach !== "extent" || !RANGE.includes(name));
+  const isOfAll = reach === "extent" || reach === "epochs";
+  const names = TIMES.filter((name) => !isOfAll || !RANGE.includes(name));
   return names.filter((name) => from[name]).map((name) => `--${name}=${from[name]}`);
 }
 

@@ -64,7 +64,7 @@ async function procedure(page) {
 async function openSelector(page) {
   await page.evaluate(() => document.activeElement?.blur());
   await page.focus(".chooser input");
-  await page.waitForSelector("#choices [role=group]", { timeout: 60000 });
+  await page.waitForSelector("#choices [data-filter]", { timeout: 60000 });
   await page.keyboard.press("ArrowDown");
 }
 

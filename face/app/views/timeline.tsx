@@ -4,9 +4,9 @@ import { choose } from "../chooser";
 import { useEvent, useShown } from "../facts";
 import { useWidth } from "../flame";
 import {
-  amount, buildsOf, imageOf, moment, percent, Slice, span, Timeline, TimelineRow, ZONE,
+  amount, briefId, buildsOf, imageOf, moment, percent, Slice, span, Timeline, TimelineRow, ZONE,
 } from "../model";
-import { commandOf, timelineOf } from "../only";
+import { commandOf, imageValue, timelineOf } from "../only";
 import { Command, Name, Problems, Restricted, Segmented, ShareCell } from "../parts";
 import {
   config, IMAGE, isOfThreads, ofRange, parts, Range, rangeOf, rangeOptions,
@@ -319,7 +319,7 @@ function columns(isTime: boolean, builds: Set<string>): Column<Summed>[] {
           title={one.at < LAYERS ? undefined : "In the chart among all others"}
         />
         {one.row.key === one.row.image
-          ? <Name name={imageOf(one.row, builds)} />
+          ? <span class="cut name" title={one.row.key}>{imageOf(one.row, builds)}</span>
           : <Name name={named(one.row.key)} image={one.row.image ?? ""} />}
         {one.row.image && one.row.key !== one.row.image
           && <small class="cut">{imageOf(one.row, builds)}</small>}
@@ -418,7 +418,7 @@ function Brushed({ timeline }: { timeline: Timeline }) {
       </p>
       <Table
         label="Time in the chosen range" rows={rows} columns={table} tall={14}
-        onOpen={({ row }) => open(row, timeline.by)}
+        onOpen={({ row }) => open(row, timeline)}
         sort={from["sort"] || "Share %"} onSort={(sort) => change({ sort }, true)}
       />
       {timeline.omitted > 0 && (
@@ -432,12 +432,15 @@ function Brushed({ timeline }: { timeline: Timeline }) {
 }
 
 /** What a row leads to: a procedure has a view, all else restricts the page to it. */
-function open(row: TimelineRow, by: string) {
-  const value = by === "command" ? commandOf(row) : row.key;
+function open(row: TimelineRow, { by, rows }: Timeline) {
+  const name = row.image ?? "";
+  const id = buildsOf(rows).some((one) => one.name === name) ? briefId(row.image_id ?? "") : "";
+  const value = by === "command" ? commandOf(row)
+    : by === "image" ? imageValue(row.key, id, id !== "") : row.key;
   if (by === "procedure") {
-    change({ v: "procedure", proc: row.key, image: row.image ?? "", id: "", addr: "" });
+    change({ v: "procedure", proc: row.key, image: name, id, addr: "" });
   } else if (by === "command" && row.pid) choose("pid", String(row.pid));
-  else if (by === "image" && !value.startsWith("[unresolved")) choose(IMAGE, value);
+  else if (by === "image" && !row.key.startsWith("[unresolved")) choose(IMAGE, value);
   else if (by !== "image" && !value.startsWith("[")) choose(by, value);
 }
 
@@ -463,8 +466,8 @@ export function TimelineView() {
           ]}
         />
         <span class="hint">
-          A click on a bar chooses its time, drawing over the chart a range{config.live
-            ? ", which then holds for all views" : ""}. A click on a row
+          A click on a bar chooses its time, drawing over the chart a range
+          {config.live ? ", which then holds for all views" : ""}. A click on a row
           {by === "procedure" ? " opens the procedure." : " restricts the page to it."}
         </span>
       </div>

@@ -202,6 +202,8 @@ impl Reports<'_> {
         } else {
             let by_image = self.make(&["prof", "-i"], &[], images)?;
             self.pin(&by_image);
+            // The page says since when each build of a program ran.
+            self.try_to_make(&["images"]);
             match self.make(&["prof", "--inclusive"], &["-n", &rows], images) {
                 Ok(prof) => prof,
                 Err(_) => self.make(&["prof"], &["-n", &rows], images)?,
