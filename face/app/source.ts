@@ -120,7 +120,7 @@ export function takes(of: string[], filter: string): boolean {
   if (filter !== IMAGE) return true;
   // Sets may be of images of their own.
   if (command === "diff") return !words.some((set) => set.includes("image:"));
-  if (command === "why") return true;
+  if (command === "why") return words.every((word) => word.startsWith("-"));
   return command === "prof" && words.includes("--inclusive")
     || ["prof", "timeline"].includes(command ?? "") && !isOfStacks(of);
 }
@@ -139,7 +139,8 @@ function restricted(of: string[], page: string[], filters: string[], from: State
   const named = filters.map((name) =>
     name !== IMAGE ? `--${name}=${from[name]}` : isSet ? `--image=${from[name]}` : from[name]!);
   const last = page.indexOf("--");
-  const options = overridden(last < 0 ? page : page.slice(0, last), [...of, ...named]);
+  const ofPage = overridden(last < 0 ? page : page.slice(0, last), [...of, ...named]);
+  const options = ofPage.filter((word) => !isTimed(of) || !OPTION_OF_RANGE.test(word));
   // Images that the page is of.
   const images = last < 0 || (filters.includes(IMAGE) && !isSet) ? [] : page.slice(last);
   return [...of, ...options, ...named, ...images];
@@ -150,6 +151,15 @@ function times(from: State, reach: Reach): string[] {
   const isOfAll = reach === "extent" || reach === "epochs";
   const names = TIMES.filter((name) => !isOfAll || !RANGE.includes(name));
   return names.filter((name) => from[name]).map((name) => `--${name}=${from[name]}`);
+}
+
+const OPTION_OF_RANGE = /^--(since|until)=/;
+const TIME_OF_SET = /(^|,)(since|until):/;
+
+/** Whether a command has a time of its own: one end of it does not go with the page's other end. */
+export function isTimed(of: string[]): boolean {
+  return of.some((word) =>
+    OPTION_OF_RANGE.test(word) || of[0] === "diff" && TIME_OF_SET.test(word));
 }
 
 /** A stretch of time, in seconds since 1970. */

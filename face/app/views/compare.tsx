@@ -1,11 +1,15 @@
 // Two selections side by side: what changed, with intervals, and a verdict.
 import { useMemo, useState } from "preact/hooks";
 import { diffWords, sets, useAbout, useDiff, useImages } from "../facts";
-import { amount, buildsOf, count, Diff, DiffRow, moment, percent, words, ZONE } from "../model";
+import {
+  amount, brief, buildsOf, count, Diff, DiffRow, EpochRow, moment, percent, words, ZONE,
+} from "../model";
+import { isScript } from "../calls";
 import { Command, matcher, Name, Problems, Restricted, Search } from "../parts";
 import { config } from "../source";
 import { change, useStateOfLink } from "../state";
 import { Column, Table } from "../table";
+import { ReadySets, Sides, WhyOfSides } from "./sides";
 
 /** A number of a row, in the unit of its column. */
 type Shown = (value: number, digits?: number) => string;
@@ -86,7 +90,25 @@ const REASONS: Record<string, string> = {
   not_same_work: "both sets ran for times of their own, so only shares compare",
 };
 
-function Verdict({ diff }: { diff: Diff }) {
+/** The row that changed most, in words. */
+function most(rows: DiffRow[], diff: Diff): string {
+  const [row] = [...rows].sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
+  if (!row) return "";
+  const [title, , shown] = measureOf(diff);
+  const unit = title === "" ? " samples" : title === " CPU %" ? " % of a CPU" : title;
+  const times = row.a > 0 && row.b > 0 ? row.b / row.a : 0;
+  const by = times >= 1.95 ? ` (${times.toFixed(1)} times as much)`
+    : row.relative === null ? "" : ` (${signed(row.relative, percent)} %)`;
+  return ` Most: ${brief(row.procedure, !isScript(row.image))} (${row.image}) takes`
+    + ` ${row.change > 0 ? "more" : "less"}, ${shown(row.a)}${unit} before and`
+    + ` ${shown(row.b)}${unit} after${by}.`;
+}
+
+function Verdict({ diff, sets, epochs }: {
+  diff: Diff;
+  sets: [string, string];
+  epochs: EpochRow[];
+}) {
   const { totals } = diff;
   const real = diff.rows.filter((row) => row.significant);
   const more = real.filter((row) => row.change > 0).length;
@@ -103,9 +125,11 @@ function Verdict({ diff }: { diff: Diff }) {
             : `${real.length === 1 ? "1 procedure" : `${real.length} procedures`} changed: `
               + `${more} with more time, ${real.length - more} with less.`}
         </strong>
+        {most(real, diff)}
       </p>
+      <Sides sets={sets} epochs={epochs} />
       <p>
-        {diff.names.a}: {total(totals.a)}, {diff.names.b}: {total(totals.b)}.
+        In all {total(totals.a)} before, {total(totals.b)} after.
         {totals.ratio
           ? ` Ratio ${totals.ratio.value.toFixed(3)} (${totals.ratio.low.toFixed(3)} to ${
             totals.ratio.high.toFixed(3)}): ${words(totals.verdict)}.`
@@ -117,10 +141,8 @@ function Verdict({ diff }: { diff: Diff }) {
   );
 }
 
-function Choose() {
+function Choose({ epochs: rows }: { epochs: EpochRow[] }) {
   const from = useStateOfLink();
-  const { epochs } = useAbout();
-  const rows = epochs?.rows ?? [];
   const [a, setA] = useState(from["a"] || (rows.length > 1 ? "@-1" : ""));
   const [b, setB] = useState(from["b"] || "latest");
   const builds = buildsOf(useImages().data?.rows ?? []);
@@ -166,6 +188,7 @@ export function Compare() {
   const from = useStateOfLink();
   const both = sets();
   const asked = useDiff();
+  const epochs = useAbout().epochs?.rows ?? [];
   const filter = from["q"] ?? "";
   const rows = useMemo(() => {
     const is = matcher(filter);
@@ -175,7 +198,8 @@ export function Compare() {
   return (
     <section aria-labelledby="view-title">
       <h2 id="view-title">Compare</h2>
-      {config.live && <Choose key={`${from["a"]} ${from["b"]}`} />}
+      {config.live && <ReadySets />}
+      {config.live && <Choose key={`${from["a"]} ${from["b"]}`} epochs={epochs} />}
       {!both && !config.live && (
         <p class="hint">
           This file has one selection. <code>dcpi html --diff SET --diff SET -o page.html</code> makes
@@ -186,7 +210,8 @@ export function Compare() {
         <Restricted of={asked} what="comparison">
           {(diff) => (
             <>
-              <Verdict diff={diff} />
+              <Verdict diff={diff} sets={both} epochs={epochs} />
+              <WhyOfSides diff={diff} sets={both} />
               <div class="options">
                 <Search label="Filter" value={filter} onChange={(q) => change({ q }, true)} />
                 <span class="hint" role="status">

@@ -24,6 +24,8 @@ const ROWS_MAX: usize = 100_000;
 const LISTINGS_MAX: usize = 500;
 /// Most procedures of a comparison that are listed on both sides.
 const SIDES_MAX: usize = 12;
+/// Procedures that took more time after, of which both sides have their causes.
+const GROWN: usize = 3;
 /// Most instructions of a listing: of a longer one, only those near samples are in the page.
 const LISTED_MAX: usize = 600;
 /// Instructions kept on either side of one with samples, in a listing that is too long.
@@ -275,6 +277,7 @@ impl Reports<'_> {
     /// Listings of the procedures that changed most, before and after.
     fn sides(&mut self, diff: &[u8], sets: [&str; 2]) {
         let diff: Value = serde_json::from_slice(diff).unwrap_or_default();
+        self.causes_of_sides(&diff, sets);
         let text = |row: &Value, name: &str| Some(row.get(name)?.as_str()?.to_owned());
         let changed: Vec<(String, String)> = rows(&diff)
             .take(SIDES_MAX.min(self.args.listings))
@@ -291,6 +294,34 @@ impl Reports<'_> {
                 key.extend(options.iter().map(String::as_str));
                 self.try_to_make(&[key.as_slice(), why].concat());
             }
+        }
+    }
+
+    /// Causes on both sides of what took more time after, for the procedures that changed most, as
+    /// `app/views/sides.tsx` asks for them.
+    fn causes_of_sides(&mut self, diff: &Value, sets: [&str; 2]) {
+        let grew = |row: &&Value| {
+            row.get("significant").and_then(Value::as_bool) == Some(true)
+                && row.get("change").and_then(Value::as_f64).is_some_and(|change| change > 0.0)
+        };
+        let change = |row: &Value| row.get("change").and_then(Value::as_f64).unwrap_or_default();
+        let mut grown: Vec<&Value> = rows(diff).filter(grew).collect();
+        grown.sort_by(|a, b| change(b).total_cmp(&change(a)));
+        let mut keys: Vec<Vec<String>> = Vec::new();
+        for row in grown.into_iter().take(GROWN) {
+            for set in sets {
+                let Some((options, of_set)) = page::of_set(set) else { continue };
+                let image = of_set.as_deref().or_else(|| row.get("image")?.as_str());
+                let mut key = words(&WHY);
+                key.extend(image.map(str::to_owned));
+                key.extend(options);
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        for key in keys {
+            self.try_to_make(&key.iter().map(String::as_str).collect::<Vec<_>>());
         }
     }
 
