@@ -9,6 +9,7 @@ import {
   commandLine, config, IMAGE, isOfThreads, ofRange, PARTS, parts, Range, rangeOf, rangeOptions,
 } from "./source";
 import { change, State, useStateOfLink } from "./state";
+import { useAll } from "./whole";
 
 /** Restricts the page to a part, which replaces another of its family: process and program, say. */
 export function choose(filter: string, value: string) {
@@ -85,6 +86,7 @@ export function Chooser() {
   const [marked, mark] = useState("");
   const [unfolded, unfold] = useState<string[]>([]);
   const list = useRef<HTMLDivElement>(null);
+  const all = useAll();
   const [groups, size] = useGroups(isOpen, search);
   const isUnfolded = ({ name, choices }: Group) => choices.length > 1
     && (unfolded.includes(name) || search !== "" && !matcher(search)?.(name));
@@ -158,7 +160,7 @@ export function Chooser() {
         hidden={!isOpen} tabIndex={-1}>
         {lines.length > 0 && (
           <div class="kind" aria-hidden="true">
-            <span>Programs, services, containers …</span><span>% of all time</span>
+            <span>Programs, services, containers …</span><span>% of {all}</span>
           </div>
         )}
         {lines.map((line, number) => {
@@ -196,6 +198,7 @@ export function Chooser() {
 
 /** What the page is restricted to, with its share of all samples of the page's time. */
 function Chip({ filter, from }: { filter: string; from: State }) {
+  const all = useAll();
   const value = from[filter] ?? "";
   const choices = useChoices(filter, true);
   const known = choices.filter((one) =>
@@ -210,7 +213,7 @@ function Chip({ filter, from }: { filter: string; from: State }) {
     >
       Only {known.length === 1 && one!.build ? "build" : words} <strong>{name}</strong>
       {known.length === 1 ? seen(one!) : known.length > 1 ? `, ${known.length} builds` : ""}
-      {share > 0 && `, ${percent(share)} % of ${isOfThreads(filter) ? "call stacks" : "samples"}`} ✕
+      {share > 0 && `, ${percent(share)} % of ${all}`} ✕
     </button>
   );
 }

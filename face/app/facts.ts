@@ -49,7 +49,10 @@ export function useShown<T>(
     () => asked.data && words && part(asked.data, left, from),
     [asked.data, words?.join("\0"), chosen(from)],
   );
-  const shown = { words: words ?? [], unmet: cannot ? left : made?.unmet ?? [], note: made?.note };
+  const shown = {
+    words: words ?? [], unmet: cannot ? left : made?.unmet ?? [], note: made?.note,
+    isOfAll: made?.isOfAll,
+  };
   return cannot ? { loading: false, ...shown } : { ...asked, ...shown, data: made?.data };
 }
 

@@ -5,6 +5,8 @@ import { State, state, useStateOfLink } from "./state";
 export interface Config {
   /** Whether a server answers; else all reports are in the page. */
   live: boolean;
+  /** What the page's maker says of it. */
+  note: string | null;
   /** The database's directory, for commands. */
   db: string;
   /** Options that all of the page's commands have: what was selected when the page was made. */
@@ -216,16 +218,29 @@ function embedded(words: string[]): Promise<unknown> {
   return new Promise((resolve) => resolve(JSON.parse(element.textContent ?? "null")));
 }
 
+/** What the server answers to the words of a command. */
+function answered(path: string, words: string[]): Promise<Response> {
+  const query = new URLSearchParams(words.map((word) => ["a", word]));
+  const headers = { Authorization: `Bearer ${state()["key"] ?? ""}` };
+  return fetch(`${path}?${query}`, { headers, cache: "no-store" });
+}
+
 async function fetched(words: string[]): Promise<unknown> {
   const [name, ...rest] = words;
-  const query = new URLSearchParams(rest.map((word) => ["a", word]));
-  const key = state()["key"] ?? "";
-  const headers = { Authorization: `Bearer ${key}` };
-  const answer = await fetch(`/report/${name}?${query}`, { headers, cache: "no-store" });
+  const answer = await answered(`/report/${name}`, rest);
   const body = await answer.json();
   if (body.error) throw new Error(body.error);
   if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
   return body;
+}
+
+/** The file that a server makes of the page's selection: what `dcpi html` with the words writes. */
+export async function file(of: string[]): Promise<Blob> {
+  const [, ...words] = asked(of, "page", state());
+  const answer = await answered("/file", words);
+  // Errors are JSON.
+  if (answer.headers.get("content-type") !== "application/json") return answer.blob();
+  throw new Error((await answer.json()).error);
 }
 
 /** A report; `of` are the words of its command, without the selection. */

@@ -207,9 +207,37 @@ async function keepsRange(page, link, problem, settled) {
   if (page.url().includes("since=")) problem("a range", "a click on its pill does not remove it");
 }
 
+/** A served page gives its selection as one file, with the reader's note in it. */
+async function saves(page, link, problem, settled) {
+  await to(page, link("v=procedures"), settled);
+  const isLive = await page.evaluate(() => !!document.querySelector(".share-file"));
+  if (!isLive) return;
+  // What would be downloaded is kept here.
+  await page.evaluate(() => {
+    const make = URL.createObjectURL;
+    URL.createObjectURL = (made) => {
+      made.text().then((text) => (window.saved = text));
+      return make.call(URL, made);
+    };
+    document.querySelector(".share-file").open = true;
+  });
+  const note = "a <b>note</b> & 'more'";
+  await page.type(".share-file input", note);
+  await page.click(".share-file [type=submit]");
+  const told = () => /^(Saved|It could)/.test(
+    document.querySelector(".share-file [role=status]").textContent);
+  await page.waitForFunction(told, { timeout: 300000 });
+  const saved = await page.evaluate(() => window.saved ?? "");
+  const config = /id="config">(.*?)<\/script>/s.exec(saved)?.[1];
+  if (!config || JSON.parse(config).note !== note || !saved.includes('id="report-0"')) {
+    problem("the saved file", `is not that of the selection: ${saved.slice(0, 200)}`);
+  }
+}
+
 /** Looks at each view, restricted and not, and runs what it offers to copy. */
 export async function commands(page, { link, dcpi, problem, settled }) {
   await keepsRange(page, link, problem, settled);
+  await saves(page, link, problem, settled);
   const all = [{ name: "all", hash: link("") }, ...await choices(page, link, problem, settled)];
   let ran = 0;
   for (const { name, hash } of all) {

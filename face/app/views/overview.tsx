@@ -9,6 +9,7 @@ import { CLASSES } from "../colours";
 import { IMAGE, parts } from "../source";
 import { linkTo, useStateOfLink } from "../state";
 import { Meaning } from "../terms";
+import { SharesOf, ThatWhole } from "../whole";
 import { FlameOf } from "./flames";
 
 /** Findings that are shown before the others are asked for. */
@@ -34,7 +35,7 @@ function Gain({ of: { gain, share } }: { of: Finding }) {
   }
   return (
     <p class="gain">
-      To gain: <strong>{percent(gain.value)} %</strong> of the time ({interval(gain)})
+      To gain: <strong>{percent(gain.value)} %</strong> of <ThatWhole /> ({interval(gain)})
     </p>
   );
 }
@@ -51,6 +52,7 @@ function Card(
       <div class="finding-share">
         <strong>{percent(finding.share.value)} %</strong>
         <small>{interval(finding.share)}</small>
+        <small>of <ThatWhole /></small>
       </div>
       <div class="finding-text">
         <h3>
@@ -94,7 +96,7 @@ function Hottest({ prof, event }: { prof: Prof; event: string }) {
   const most = own[0]?.share[event]?.high ?? 1;
   return (
     <div class="panel">
-      <h3>Most time of their own</h3>
+      <h3>Most time of their own, % of <ThatWhole /></h3>
       <ul class="hottest">
         {own.slice(0, 10).map((row) => (
           <li>
@@ -124,7 +126,7 @@ function HottestImages({ prof, event }: { prof: Prof; event: string }) {
     imageValue(row.image ?? "", row.image_id ?? "", builds.has(row.image ?? ""));
   return (
     <div class="panel">
-      <h3>Most time by image</h3>
+      <h3>Most time by image, % of <ThatWhole /></h3>
       <ul class="hottest">
         {[...prof.rows].sort((a, b) => share(b) - share(a)).slice(0, 10).map((row) => (
           <li>
@@ -171,7 +173,7 @@ export function Overview() {
               )}
               {why.note ? data.findings.length === 0 && <p>Nothing is found there.</p> : (
                 <p class="hint">
-                  Not explained: {percent(data.unexplained.value)} % of the time.
+                  Not explained: {percent(data.unexplained.value)} % of <ThatWhole />.
                 </p>
               )}
             </>
@@ -190,7 +192,7 @@ export function Overview() {
               </Restricted>
             </div>
             {images && !images.rows[0]?.procedure && parts(from).length === 0 && (
-              <HottestImages prof={images} event={event.name} />
+              <SharesOf><HottestImages prof={images} event={event.name} /></SharesOf>
             )}
           </div>
         )}

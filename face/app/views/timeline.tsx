@@ -297,8 +297,8 @@ function columns(isTime: boolean, builds: Set<string>): Column<Summed>[] {
   const whole = (value: number) => ({ value, low: value, high: value });
   const layer = (at: number) => (at < LAYERS ? `layer-${at}` : "layer-others");
   return [{
-    title: "Share %", hint: "Of all time in the chosen range", width: "112px", narrow: "74px",
-    number: true,
+    title: "Share %", hint: "In the chosen range", width: "112px", narrow: "74px",
+    number: true, isShare: true,
     key: (one) => one.share, cell: (one) => <ShareCell share={whole(one.share)} />,
   }, {
     title: isTime ? "Time" : "Count", width: "84px", number: true, key: (one) => one.sum,

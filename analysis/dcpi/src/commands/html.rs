@@ -67,6 +67,9 @@ pub struct Html {
     /// this set of epochs, time or database with the selection that the page is of
     #[arg(long = "diff", value_name = "SET", allow_hyphen_values = true)]
     pub diff: Vec<String>,
+    /// What the file is about, for its readers: shown in its head, at most 500 characters
+    #[arg(long, value_name = "TEXT", value_parser = parse_note)]
+    pub note: Option<String>,
     /// Include the samples of the idle loop in rows and shares
     #[arg(long)]
     pub idle: bool,
@@ -96,6 +99,17 @@ reports are those of call stacks, without listings. dcpi serve shows the same pa
 
 Exit codes: those of dcpi prof.";
 
+/// Most characters of a note: more would push what the page shows out of sight.
+pub(crate) const NOTE_MAX: usize = 500;
+
+fn parse_note(text: &str) -> Result<String, String> {
+    let length = text.chars().count();
+    if length > NOTE_MAX {
+        return Err(format!("has {length} characters, and a note has at most {NOTE_MAX}"));
+    }
+    Ok(text.trim().to_owned())
+}
+
 pub(crate) fn run(
     args: &Html,
     runner: Runner,
@@ -115,6 +129,7 @@ pub(crate) fn run(
         subject: face::Subject::Profile,
         title: "dcpi".to_owned(),
         is_live: false,
+        note: args.note.clone(),
         db: args.chosen.source.db().display().to_string(),
         selection: selection.words,
         of_threads: selection.of_threads,

@@ -2,9 +2,10 @@
 //! It reads and changes nothing.
 //!
 //! `/` is the page, which has no data. `/report/NAME?a=WORD&a=WORD` is what
-//! `dcpi NAME WORD... --format json` prints, of this database. Requests need the key that is in the
-//! link: every user of the host can reach a port of the loopback, and every page of a browser may
-//! ask there, also where ssh leads that port to a Unix socket.
+//! `dcpi NAME WORD... --format json` prints, of this database, and `/file?a=WORD` the file of
+//! `dcpi html WORD...`. Requests for reports and files need the key that is in the link: every user
+//! of the host can reach a port of the loopback, and every page of a browser may ask there, also
+//! where ssh leads that port to a Unix socket.
 
 mod allowed;
 mod answers;
@@ -234,18 +235,19 @@ impl Served for Site {
             // A name that leads here is another site's, whose pages would read ours.
             return Answer::error(421, "this server answers only for its own address");
         }
-        match request.path.strip_prefix("/report/") {
-            None if request.path == "/" => self.page(),
-            None => Answer::error(404, "there is / and /report/NAME"),
-            Some(name) => {
-                if !self.is_trusted(request) {
-                    return Answer::error(
-                        403,
-                        "the key is missing: open the link that was printed",
-                    );
-                }
-                self.report(name, &request.words)
-            }
+        let report = request.path.strip_prefix("/report/");
+        if request.path == "/" {
+            return self.page();
+        }
+        if report.is_none() && request.path != "/file" {
+            return Answer::error(404, "there is /, /report/NAME and /file");
+        }
+        if !self.is_trusted(request) {
+            return Answer::error(403, "the key is missing: open the link that was printed");
+        }
+        match report {
+            Some(name) => self.report(name, &request.words),
+            None => self.file(&request.words),
         }
     }
 }
@@ -274,6 +276,7 @@ impl Site {
             subject: face::Subject::Profile,
             title: "dcpi".to_owned(),
             is_live: true,
+            note: None,
             db: self.db.display().to_string(),
             selection: self.selection.clone(),
             of_threads: Vec::new(),
@@ -288,6 +291,20 @@ impl Site {
         match face::write(&page, &nonce, &mut body) {
             Ok(()) => Answer::page(body, face::policy(&nonce, true)),
             Err(error) => Answer::error(500, &error.to_string()),
+        }
+    }
+
+    /// The page as a file, of what the words of `dcpi html` select.
+    fn file(&self, words: &[String]) -> Answer {
+        if let Err(why) = allowed::check_file(words) {
+            return Answer::error(400, &why);
+        }
+        let _place = self.at_work.take();
+        let (mut line, last) = line(allowed::FILE, words);
+        line.push("--output=-".to_owned());
+        match page::printed(self.runner, line, last, &self.db) {
+            Ok((page, _)) => Answer::file(page),
+            Err(error) => Answer::error(200, &error.to_string()),
         }
     }
 
@@ -308,20 +325,7 @@ impl Site {
         if let Some(json) = given() {
             return Answer::json(200, json.to_vec());
         }
-        let (options, last): (Vec<_>, Vec<_>) =
-            words.iter().cloned().partition(|word| word.starts_with('-'));
-        let mut line = vec![name.to_owned()];
-        line.extend(options);
-        // Behind `--` no name is taken for an option. dcpi why would run a command that is there;
-        // no name that comes here begins with a dash.
-        let last = match name {
-            "why" => {
-                line.extend(last);
-                Vec::new()
-            }
-            _ if last.is_empty() => last,
-            _ => [vec!["--".to_owned()], last].concat(),
-        };
+        let (line, last) = line(name, words);
         match page::json(self.runner, line, last, &self.db) {
             Ok((json, _)) => {
                 let json = Arc::new(face::compact(&json));
@@ -335,6 +339,25 @@ impl Site {
             Err(error) => Answer::error(200, &error.to_string()),
         }
     }
+}
+
+/// The words of a command: those with a dash, and those that come after the database and format.
+fn line(name: &str, words: &[String]) -> (Vec<String>, Vec<String>) {
+    let (options, last): (Vec<_>, Vec<_>) =
+        words.iter().cloned().partition(|word| word.starts_with('-'));
+    let mut line = vec![name.to_owned()];
+    line.extend(options);
+    // Behind `--` no name is taken for an option. dcpi why would run a command that is there; no
+    // name that comes here begins with a dash.
+    let last = match name {
+        "why" => {
+            line.extend(last);
+            Vec::new()
+        }
+        _ if last.is_empty() => last,
+        _ => [vec!["--".to_owned()], last].concat(),
+    };
+    (line, last)
 }
 
 /// A number of places, each taken by one at a time.
