@@ -38,9 +38,9 @@ export interface Group {
 }
 
 /**
- * The kinds of choices, with the word for one and for several. The first of them that a group has is
- * what choosing the group means: of a service all samples are known, also of the libraries and the
- * kernel's work for it; of a program its call stacks; of an image the samples in its code alone.
+ * The kinds of choices, with the word for one and for several. The first of them that a group has
+ * is what choosing the group means: of a service all samples are known, also of the libraries and
+ * the kernel's work for it; of a program its call stacks; of an image the samples in its code.
  */
 export const KINDS: [string, string, string][] = [
   ["unit", "service or container", "services or containers"],

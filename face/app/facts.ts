@@ -2,8 +2,8 @@
 import { useMemo } from "preact/hooks";
 import { Call, topDown } from "./calls";
 import {
-  Build, buildsOfPaths, Diff, duration, Epochs, Event, Images, localSpan, percent, Prof, span, total,
-  Tree, Why,
+  Build, buildsOfPaths, Diff, duration, Epochs, Event, Images, localSpan, percent, Prof, span,
+  total, Tree, Why,
 } from "./model";
 import {
   Calls, callsOfThreads, callsThrough, diffOf, isOfThread, Part, proceduresOf, profOf, Shown,

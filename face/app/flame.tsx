@@ -57,7 +57,8 @@ function describe(call: Call, total: number, unit: string, whole: string): strin
   const own = call.own > 0 ? `, ${percent(call.own)} % itself` : "";
   const time = amount(call.share * total, unit);
   // The name comes last: it may be cut.
-  return `${time}, ${percent(call.share)} % of ${whole}${range}${own} · ${call.name}${place}${inlined}`;
+  const share = `${percent(call.share)} % of ${whole}${range}`;
+  return `${time}, ${share}${own} · ${call.name}${place}${inlined}`;
 }
 
 /** As much of a name as fits. */

@@ -34,7 +34,7 @@ const OF_VIEW = { q: "", sort: "", focus: "", zoom: "", of: "", by: "" };
 
 /** Time between two looks at the database, in milliseconds: dcpid merges less often. */
 const LOOK_MS = 5000;
-/** Age of the newest samples from which on nobody records: dcpid merges at least every 10 minutes. */
+/** Age of the newest samples from which on nobody records: dcpid merges within 10 minutes. */
 const STALE_S = 900;
 
 /** Looks whether the database has new samples, and asks for everything again where it has. */
@@ -110,7 +110,9 @@ function Head({ from, says }: { from: State; says: string }) {
         <p class="facts">{about.facts.map(([fact, more]) => <span title={more}>{fact}</span>)}</p>
       </div>
       <div class="tools">
-        {says && <span class={says.startsWith("live") ? "live" : "hint"} role="status">{says}</span>}
+        {says && (
+          <span class={says.startsWith("live") ? "live" : "hint"} role="status">{says}</span>
+        )}
         <Chooser />
         <EpochChoice from={from} epochs={about.epochs} />
         {choices.length > 1 && (

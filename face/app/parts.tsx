@@ -146,8 +146,8 @@ export function Wait<T>(
       <strong>No {what}{config.live ? ":" : "."}</strong>{" "}
       {config.live
         ? asked.error
-        : `${asked.error} The database had none when the file was written, or it is not among the ` +
-          "hottest, of which the file has listings."}
+        : `${asked.error} The database had none when the file was written, or it is not among ` +
+          "the hottest, of which the file has listings."}
     </p>
   );
 }
@@ -241,7 +241,7 @@ export function matcher(filter: string): ((text: string) => boolean) | null {
 
 export const WAITS = ["off-cpu", "runnable"];
 
-/** The event that views are of: the one in the link, else the first with samples of running code. */
+/** The event that views are of: that of the link, else the first with samples of running code. */
 export function mainEvent(events: Event[] | undefined, wanted: string | undefined): Event | null {
   if (!events || events.length === 0) return null;
   return events.find((event) => event.name === wanted)

@@ -133,8 +133,8 @@ export function parts(from: State = state()): string[] {
 }
 
 /**
- * A command with the page's options, and with what restricts it to parts of the machine, of which it
- * takes all. Its own options and those of the parts replace the page's.
+ * A command with the page's options, and with what restricts it to parts of the machine, of which
+ * it takes all. Its own options and those of the parts replace the page's.
  */
 function restricted(of: string[], page: string[], filters: string[], from: State): string[] {
   const isSet = of[0] === "diff";
@@ -193,7 +193,8 @@ export function rangeOptions(range: Range | null): string[] {
 /** The words that a server is asked with, of the whole selection. */
 function asked(of: string[], reach: Reach, from: State): string[] {
   if (!config.live || reach === "database") return of;
-  const mine = reach === "page" || reach === "extent" ? parts(from).filter((name) => takes(of, name)) : [];
+  const isOfParts = reach === "page" || reach === "extent";
+  const mine = isOfParts ? parts(from).filter((name) => takes(of, name)) : [];
   const time = times(from, reach);
   return restricted(of, [...overridden(config.selection, time), ...time], mine, from);
 }
@@ -218,11 +219,21 @@ function embedded(words: string[]): Promise<unknown> {
   return new Promise((resolve) => resolve(JSON.parse(element.textContent ?? "null")));
 }
 
+/** Pause before a question that the server had no place for is asked again, and how often. */
+const AGAIN_MS = 1000;
+const AGAIN_MAX = 30;
+
 /** What the server answers to the words of a command. */
-function answered(path: string, words: string[]): Promise<Response> {
+async function answered(path: string, words: string[]): Promise<Response> {
   const query = new URLSearchParams(words.map((word) => ["a", word]));
   const headers = { Authorization: `Bearer ${state()["key"] ?? ""}` };
-  return fetch(`${path}?${query}`, { headers, cache: "no-store" });
+  const ask = () => fetch(`${path}?${query}`, { headers, cache: "no-store" });
+  let answer = await ask();
+  for (let again = 0; answer.status === 503 && again < AGAIN_MAX; again++) {
+    await new Promise((next) => setTimeout(next, AGAIN_MS));
+    answer = await ask();
+  }
+  return answer;
 }
 
 async function fetched(words: string[]): Promise<unknown> {

@@ -140,7 +140,9 @@ async function choices(page, link, problem, settled) {
     const [chip, hash] = await page.evaluate(() => [
       document.querySelector(".chips .chip strong")?.textContent ?? "", location.hash.slice(1),
     ]);
-    if (chip !== name) problem(`the choice of ${name}`, `restricts the page to ${chip || "nothing"}`);
+    if (chip !== name) {
+      problem(`the choice of ${name}`, `restricts the page to ${chip || "nothing"}`);
+    }
     found.push({ name, hash });
   }
   return found;
@@ -190,7 +192,8 @@ async function keepsRange(page, link, problem, settled) {
   const views = await page.$$eval("nav a", (all) => all.map((one) => one.textContent));
   for (const view of views) {
     await page.evaluate((name) =>
-      [...document.querySelectorAll("nav a")].find((one) => one.textContent === name).click(), view);
+      [...document.querySelectorAll("nav a")].find((one) => one.textContent === name).click(),
+    view);
     await settled(page);
     const [chip, isLive, command] = await page.evaluate(() => [
       document.querySelector(".chips .chip")?.textContent ?? "",

@@ -136,7 +136,9 @@ function Verdict({ diff, sets, epochs }: {
           : ` No verdict on the whole: ${
             reason ?? words(totals.why ?? "not known")}.`}
       </p>
-      {diff.rebuilt.length > 0 && <p class="hint">Rebuilt in between: {diff.rebuilt.join(", ")}.</p>}
+      {diff.rebuilt.length > 0 && (
+        <p class="hint">Rebuilt in between: {diff.rebuilt.join(", ")}.</p>
+      )}
     </div>
   );
 }
@@ -167,7 +169,8 @@ function Choose({ epochs: rows }: { epochs: EpochRow[] }) {
       class="options"
       onSubmit={(event) => {
         event.preventDefault();
-        say(a ? "" : "Name a set before: an epoch, a time such as since:14:00,until:14:05, a build.");
+        say(a ? ""
+          : "Name a set before: an epoch, a time such as since:14:00,until:14:05, a build.");
         change({ a, b });
       }}
     >
@@ -202,8 +205,8 @@ export function Compare() {
       {config.live && <Choose key={`${from["a"]} ${from["b"]}`} epochs={epochs} />}
       {!both && !config.live && (
         <p class="hint">
-          This file has one selection. <code>dcpi html --diff SET --diff SET -o page.html</code> makes
-          one that compares, and <code>dcpi serve</code> compares any two.
+          This file has one selection. <code>dcpi html --diff SET --diff SET -o page.html</code>
+          {" "}makes one that compares, and <code>dcpi serve</code> compares any two.
         </p>
       )}
       {both && (

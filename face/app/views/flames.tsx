@@ -2,7 +2,9 @@
 import { useMemo } from "preact/hooks";
 import { bottomUp, Call, focused, foundShare } from "../calls";
 import { By, isDark, paint } from "../colours";
-import { MIN, sets, THREADS_MIN, treeWords, useDiff, useEvent, useImages, useTree, useWhy } from "../facts";
+import {
+  MIN, sets, THREADS_MIN, treeWords, useDiff, useEvent, useImages, useTree, useWhy,
+} from "../facts";
 import { Flame } from "../flame";
 import { percent } from "../model";
 import { Command, matcher, Problems, Search, Segmented, Unmet, Wait } from "../parts";

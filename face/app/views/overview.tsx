@@ -77,8 +77,9 @@ function Card(
             {finding.evidence.slice(2).map((one) => <p class="evidence">{one.text}</p>)}
             {finding.alternatives.length > 0 && (
               <p class="evidence">
-                Or: {finding.alternatives.map((other) =>
-                  `${words(other.mechanism)} (${percent(other.probability, 0)} %)`).join(", ")}
+                Other explanations: {finding.alternatives.map((other) =>
+                  `${words(other.mechanism)} (probability ${percent(other.probability, 0)} %)`)
+                  .join(", ")}
               </p>
             )}
           </details>

@@ -446,7 +446,9 @@ function Taken({ name, image }: { name: string; image: string }) {
             "It has no instructions of its own to show."}
         </p>
       )}
-      {!config.live && isCode && !row && <p class="hint">This file lists the hottest procedures.</p>}
+      {!config.live && isCode && !row && (
+        <p class="hint">This file lists the hottest procedures.</p>
+      )}
     </>
   );
 }

@@ -62,7 +62,8 @@ function columns(
   });
   if (byImage) {
     all.push({
-      title: "Kind", width: "100px", key: (row) => row.kind ?? "", cell: (row) => row.kind, spare: 1,
+      title: "Kind", width: "100px", key: (row) => row.kind ?? "", cell: (row) => row.kind,
+      spare: 1,
     });
   }
   return all;

@@ -12,7 +12,7 @@ import {
 import { linkTo, State, useStateOfLink } from "../state";
 import { Meaning } from "../terms";
 
-/** Procedures that took more time of which causes are shown. `html.rs` has the reports for as many. */
+/** Procedures that took more time of which causes are shown: `html.rs` has the reports for them. */
 const GROWN = 3;
 /** Causes of a procedure on one side. */
 const CAUSES = 3;

@@ -423,8 +423,8 @@ function Brushed({ timeline }: { timeline: Timeline }) {
       />
       {timeline.omitted > 0 && (
         <p class="hint">
-          {timeline.omitted.toLocaleString("en")} more with less time, {percent(omitted)} % together:
-          they are in the chart, among all others.
+          {timeline.omitted.toLocaleString("en")} more with less time, {percent(omitted)} %
+          together: they are in the chart, among all others.
         </p>
       )}
     </>

@@ -127,6 +127,7 @@ impl Answer {
             405 => "Method Not Allowed",
             421 => "Misdirected Request",
             431 => "Request Header Fields Too Large",
+            503 => "Service Unavailable",
             _ => "Internal Server Error",
         };
         let allow = if *status == 405 { "Allow: GET\r\n" } else { "" };

@@ -38,6 +38,11 @@ const CONNECTIONS_MAX: usize = 32;
 /// hundred MB.
 const REPORTS_MAX: usize = 2;
 
+/// Most questions for reports and files at a time: those that are answered and those that wait.
+/// More are refused, so that connections are left for the page and for its look at the epochs. A
+/// browser asks six at a time.
+const QUESTIONS_MAX: usize = 24;
+
 /// Longest wait for the place of a connection that was ended to make room.
 const ROOM_MAX: Duration = Duration::from_secs(1);
 /// Pause after `accept` fails, for want of descriptors, say: without it the loop would spin.
@@ -116,6 +121,7 @@ pub(crate) fn run(
         db: db.clone(),
         key: key.clone(),
         hosts,
+        questions: Arc::new(Places::new(QUESTIONS_MAX)),
         at_work: Places::new(REPORTS_MAX),
         answers: Answers::default(),
     };
@@ -225,6 +231,7 @@ struct Site {
     key: String,
     /// Hosts that requests may be for; none: any port of this machine, which ssh may have chosen.
     hosts: Vec<String>,
+    questions: Arc<Places>,
     at_work: Places,
     answers: Answers,
 }
@@ -244,6 +251,12 @@ impl Served for Site {
         }
         if !self.is_trusted(request) {
             return Answer::error(403, "the key is missing: open the link that was printed");
+        }
+        // The page looks every few seconds whether there are new samples: that waits for nothing.
+        let is_look = report == Some("epochs");
+        let place = Places::try_take(&self.questions, Duration::ZERO);
+        if place.is_none() && !is_look {
+            return Answer::error(503, "the server answers other questions; ask again later");
         }
         match report {
             Some(name) => self.report(name, &request.words),
@@ -319,7 +332,6 @@ impl Site {
         if let Some(json) = given() {
             return Answer::json(200, json.to_vec());
         }
-        // The page looks every few seconds whether there are new samples: that waits for nothing.
         let _place = (name != "epochs").then(|| self.at_work.take());
         // Another request may have been for the same meanwhile.
         if let Some(json) = given() {
@@ -426,6 +438,31 @@ mod tests {
             assert!(text.parse::<Listen>().is_err(), "{text}");
         }
         assert_eq!("./s".parse(), Ok(Listen::Socket("./s".into())));
+    }
+
+    #[test]
+    fn questions_are_limited_and_a_look_at_the_epochs_is_none() {
+        let site = |questions| Site {
+            runner: |_| Ok((b"{}".to_vec(), Outcome::default())),
+            selection: Vec::new(),
+            db: PathBuf::from("/nonexistent"),
+            key: "k".to_owned(),
+            hosts: Vec::new(),
+            questions: Arc::new(Places::new(questions)),
+            at_work: Places::new(1),
+            answers: Answers::default(),
+        };
+        let ask = |site: &Site, path: &str| {
+            let [host, key] = ["localhost", "k"].map(|text| Some(text.to_owned()));
+            let request = Request { path: path.to_owned(), host, key, ..Request::default() };
+            format!("{:?}", site.answer(&request)).contains("status: 200")
+        };
+        let (busy, idle) = (site(0), site(1));
+        assert!(!ask(&busy, "/report/prof") && !ask(&busy, "/file"));
+        assert!(ask(&busy, "/report/epochs") && ask(&busy, "/"));
+        for _ in 0..2 {
+            assert!(ask(&idle, "/report/prof") && ask(&idle, "/file"), "places are given back");
+        }
     }
 
     #[test]
