@@ -24,6 +24,8 @@ export interface Choice {
   build?: Build;
   /** What its group is named by. */
   key: string;
+  /** Of a control group: it is a container's. */
+  isContainer?: boolean;
 }
 
 /** Choices of one name. */
@@ -135,11 +137,13 @@ function covered(choices: Choice[]): string {
 
 function grouped(choices: Choice[]): Group[] {
   const groups = new Map<string, Choice[]>();
-  const known = new Set<string>();
+  const of = (filter: string) =>
+    new Set(choices.filter((one) => one.filter === filter).map((one) => one.value));
+  const [units, containers] = [of("unit"), of("container")];
   for (const choice of choices) {
     // A container is a control group, too: one of both is enough.
-    if (choice.filter === "container" && known.has(`unit ${choice.value}`)) continue;
-    known.add(`${choice.filter} ${choice.value}`);
+    if (choice.filter === "container" && units.has(choice.value)) continue;
+    choice.isContainer = choice.filter === "unit" && containers.has(choice.value);
     groups.set(choice.key, [...groups.get(choice.key) ?? [], choice]);
   }
   const rank = (one: Choice) => KINDS.findIndex(([filter]) => filter === one.filter);
@@ -180,8 +184,9 @@ export function beneath(group: Group, search: string): [Choice[], number] {
 }
 
 /** The kind of a choice, as the page says it. */
-export function kindOf({ filter, value, build }: Choice): string {
+export function kindOf({ filter, value, build, isContainer }: Choice): string {
   // Only services of systemd have this ending.
   if (filter === "unit" && value.endsWith(".service")) return "service";
+  if (isContainer) return "container";
   return build ? "build" : KINDS.find(([name]) => name === filter)?.[1] ?? filter;
 }

@@ -160,7 +160,7 @@ export function Chooser() {
         hidden={!isOpen} tabIndex={-1}>
         {lines.length > 0 && (
           <div class="kind" aria-hidden="true">
-            <span>Programs, services, containers …</span><span>% of {all}</span>
+            <span>Programs, services …</span><span>% of {all}</span>
           </div>
         )}
         {lines.map((line, number) => {

@@ -7,7 +7,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 const LINE = 30;
 const TWO_LINES = 46;
 /** Height of titles of which one says what its shares are of. */
-const TITLES = 44;
+const TITLES = 56;
 /** Rows kept as elements beyond both edges, so that scrolling shows no gap. */
 const SPARE = 8;
 
@@ -147,7 +147,7 @@ export function Table<Row>(props: Props<Row>) {
                 ) : (
                   <span title={hinted(column)}>{column.title}</span>
                 )}
-                {column.isShare && <small class="cut" title={`% of ${whole}`}>of {whole}</small>}
+                {column.isShare && <small title={`% of ${whole}`}>of {whole}</small>}
               </div>
             );
           })}

@@ -93,6 +93,30 @@ impl DiffReport {
         if is_told && fit(&rests) { rests } else { SETS.map(str::to_owned) }
     }
 
+    /// Says in the head what the columns of the sets are; gives the unit for their titles.
+    fn columns_head(
+        &self,
+        titles: &[String; 2],
+        is_cpu: bool,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<&'static str> {
+        if *titles == SETS && !style.verbose {
+            for (word, name) in SETS.into_iter().zip(self.names()) {
+                head(style, out, word, &escape(name))?;
+            }
+        }
+        let part = if are_runs(&self.sets) { "run" } else { "epoch" };
+        let (unit, says) = match self.sets.measure {
+            Measure::Share => (" %", "percent of the set's samples".to_owned()),
+            Measure::Amount => ("", format!("{}s per {part}", self.sets.noun())),
+            Measure::Rate if is_cpu => (" CPU %", "CPU time in percent of one CPU".to_owned()),
+            Measure::Rate => (" /s", format!("{}s per second", self.sets.noun())),
+        };
+        head(style, out, "columns", &says)?;
+        Ok(unit)
+    }
+
     fn shown(&self) -> &[DiffRow] {
         self.rows.get(..self.sets.most).unwrap_or(&self.rows)
     }
@@ -165,20 +189,8 @@ impl Report for DiffReport {
         }
         let (measure, mut table) = (self.sets.measure, Table::default());
         let titles = self.short_titles(style.columns);
-        if titles == SETS && !style.verbose {
-            for (word, name) in SETS.into_iter().zip(self.names()) {
-                head(style, out, word, &escape(name))?;
-            }
-        }
-        let part = if are_runs(&self.sets) { "run" } else { "epoch" };
         let is_cpu = measure == Measure::Rate && is_time(&self.sets);
-        let (unit, says) = match measure {
-            Measure::Share => (" %", "percent of the set's samples".to_owned()),
-            Measure::Amount => ("", format!("{}s per {part}", self.sets.noun())),
-            Measure::Rate if is_cpu => (" CPU %", "CPU time in percent of one CPU".to_owned()),
-            Measure::Rate => (" /s", "samples per second".to_owned()),
-        };
-        head(style, out, "columns", &says)?;
+        let unit = self.columns_head(&titles, is_cpu, style, out)?;
         writeln!(out)?;
         for name in titles {
             table.number(&format!("{name}{unit}"), "");

@@ -21,6 +21,13 @@ const MEASURES: Record<string, [string, string, Shown]> = {
   samples_per_s: ["/s", "Samples a second", (value) => value.toPrecision(3)],
 };
 
+/** What the numbers of a side are of, by measure. */
+const OF: Record<string, string> = {
+  share: "Percent of the samples of that side",
+  samples: "Samples of one run or epoch of that side",
+  samples_per_s: "In each second of that side: of CPU time, percent of one CPU",
+};
+
 function signed(change: number, shown: Shown): string {
   return `${change > 0 ? "+" : change < 0 ? "−" : ""}${shown(Math.abs(change), 2)}`;
 }
@@ -60,10 +67,10 @@ function columns(diff: Diff): Column<DiffRow>[] {
     number: true, key: (row) => Math.abs(row.change),
     cell: (row) => <Change row={row} most={most} shown={shown} />,
   }, {
-    title: `Before${unit}`, width: wide, number: true, key: (row) => row.a,
+    title: `Before${unit}`, hint: OF[diff.measure], width: wide, number: true, key: (row) => row.a,
     cell: (row) => shown(row.a), spare: 1,
   }, {
-    title: `After${unit}`, width: wide, number: true, key: (row) => row.b,
+    title: `After${unit}`, hint: OF[diff.measure], width: wide, number: true, key: (row) => row.b,
     cell: (row) => shown(row.b), spare: 1,
   }, {
     title: "By %", hint: "Of what it was before", width: "76px", number: true, spare: 2,
