@@ -22,6 +22,8 @@ export const THREADS_MIN = "0.1%";
 
 export const PROF = ["prof", "--inclusive"];
 const FLAT = ["prof"];
+/** Own times, of inlined functions apart, as those of inclusive times are. */
+const OWN = ["prof", "--inlined"];
 export const IMAGES = ["prof", "-i"];
 export const WHY = ["why", "-n40"];
 
@@ -57,9 +59,9 @@ export function useShown<T>(
 }
 
 /** Procedures, with inclusive time where there are call stacks. */
-export function useProf(): Shown<Prof> {
+export function useProf(isAsked = true): Shown<Prof> {
   const from = useStateOfLink();
-  const inclusive = useShown<Prof>(PROF, profOf);
+  const inclusive = useShown<Prof>(useTurn() && isAsked ? PROF : null, profOf);
   // Samples are not kept by thread: without call stacks there is nothing of one.
   const ofThreads = parts(from).some((name) => isOfThreads(name));
   const flat = useShown<Prof>(inclusive.error && !ofThreads ? FLAT : null, profOf);
@@ -76,6 +78,19 @@ export function useProf(): Shown<Prof> {
   return inclusive.error && !ofThreads ? flat : inclusive;
 }
 
+/**
+ * Procedures with their own time. A server is not asked for inclusive time, for which it would read
+ * all call stacks once more beside those of the tree.
+ */
+export function useOwn(): Shown<Prof> {
+  const ofThreads = parts(useStateOfLink()).some(isOfThreads);
+  const isFlat = config.live && !ofThreads;
+  const isTurn = useTurn();
+  const flat = useShown<Prof>(isFlat && isTurn ? OWN : null, profOf);
+  const all = useProf(!isFlat);
+  return isFlat ? flat : all;
+}
+
 /** The samples of the page's time by image, of all programs: what most facts of it are of. */
 export function useImages(): Asked<Prof> {
   return useReport<Prof>(IMAGES, "time");
@@ -88,7 +103,15 @@ export function useBuilds(): Build[][] {
 }
 
 export function useWhy(): Shown<Why> {
-  return useShown<Why>(WHY, whyOf);
+  return useShown<Why>(useTurn() ? WHY : null, whyOf);
+}
+
+/**
+ * Whether it is the turn of reports that take long: a server makes few at a time, and the report of
+ * images, which most of the page waits for, would come after them.
+ */
+function useTurn(): boolean {
+  return !useImages().loading;
 }
 
 export function useEvent(): { event: Event | null; events: Event[] } {

@@ -1,5 +1,5 @@
 // What takes the time and why, beside the calls: the first view.
-import { useEvent, useImages, useProf, useWhy, WHY } from "../facts";
+import { useEvent, useImages, useOwn, useWhy, WHY } from "../facts";
 import {
   briefId, buildsOf, Finding, imageOf, interval, percent, Prof, ProfRow, words,
 } from "../model";
@@ -146,7 +146,7 @@ function HottestImages({ prof, event }: { prof: Prof; event: string }) {
 
 export function Overview() {
   const why = useWhy();
-  const prof = useProf();
+  const own = useOwn();
   const { event } = useEvent();
   const images = useImages().data;
   const from = useStateOfLink();
@@ -188,7 +188,7 @@ export function Overview() {
         {event && (
           <div class="two">
             <div>
-              <Restricted of={prof} what="procedures">
+              <Restricted of={own} what="procedures">
                 {(data) => <Hottest prof={data} event={event.name} />}
               </Restricted>
             </div>
