@@ -1,86 +1,15 @@
 // The choice of a part of the machine that all views are restricted to: a program, an image, a
 // service or container, a process; and what is chosen.
-import { useMemo, useRef, useState } from "preact/hooks";
-import { IMAGES, useEvent } from "./facts";
-import { buildsOf, imageOf, percent, Prof, ProfRow } from "./model";
-import { imageValue, isOfImage } from "./only";
-import { matcherOfLower } from "./parts";
-import { config, IMAGE, isOfThreads, PARTS, parts, useReport } from "./source";
+import { useRef, useState } from "preact/hooks";
+import { beneath, Choice, Group, kindOf, MEANT, useChoices, useGroups } from "./choices";
+import { localSpan, moment, percent, span, ZONE } from "./model";
+import { isOfImage } from "./only";
+import { matcher } from "./parts";
+import {
+  commandLine, config, IMAGE, isOfThreads, ofRange, PARTS, parts, Range, rangeOf, rangeOptions,
+} from "./source";
 import { change, State, useStateOfLink } from "./state";
-
-/** Choices of a kind before one is searched for, and in all. */
-const FIRST = 6;
-const MOST = 60;
-
-interface Choice {
-  filter: string;
-  value: string;
-  name: string;
-  share: number;
-  lower: string;
-}
-
-/** The kinds of choices: filter, title, and how reports call a row's value. */
-const KINDS: [string, string][] = [
-  ["command", "Programs, by the name of the process"],
-  [IMAGE, "Images: programs, libraries, scripts, the kernel"],
-  ["unit", "Services and containers"],
-  ["container", "Containers"],
-  ["pod", "Pods"],
-  ["namespace", "Namespaces of pods"],
-  ["label", "Labels"],
-  ["pid", "Processes"],
-  ["thread", "Threads"],
-];
-
-function words(filter: string, event: string): string[] {
-  return filter === IMAGE ? IMAGES : ["prof", `--by=${filter}`, `--event=${event}`];
-}
-
-/** The parts of one kind with their shares; none that have no name. */
-function useChoices(filter: string, isAsked: boolean): Choice[] {
-  const { event } = useEvent();
-  const asked = useReport<Prof>(isAsked && event ? words(filter, event.name) : null, "time");
-  return useMemo(() => {
-    if (!asked.data || !event) return [];
-    const builds = new Set(buildsOf(asked.data.rows).map((one) => one.name));
-    const sums = new Map<string, Choice>();
-    for (const row of asked.data.rows) {
-      const choice = choiceOf(row, filter, builds);
-      if (!choice) continue;
-      const share = row.share[event.name]?.value ?? 0;
-      const known = sums.get(choice.value);
-      if (known) known.share += share;
-      else sums.set(choice.value, { ...choice, share });
-    }
-    return [...sums.values()].sort((a, b) => b.share - a.share);
-  }, [asked.data, event?.name]);
-}
-
-function choiceOf(row: ProfRow, filter: string, builds: Set<string>): Choice | null {
-  let [name, value] = ["", ""];
-  if (filter === IMAGE) {
-    if (!row.image || row.kind === "unresolved" || row.kind === "idle") return null;
-    name = imageOf(row, builds);
-    value = imageValue(row.image, row.image_id ?? "", builds.has(row.image));
-  } else {
-    value = String(row[filter as keyof ProfRow] ?? "");
-    name = filter === "pid" && row.command ? `${row.command} ${value}` : value;
-  }
-  return value === "" ? null : { filter, value, name, share: 0, lower: name.toLowerCase() };
-}
-
-/** Kinds with their choices that have the words of a search, the largest first. */
-function useFound(isAsked: boolean, search: string): [string, Choice[], number][] {
-  // Hooks are called in the same order each time: KINDS does not change.
-  const all = KINDS.map(([filter, title]): [string, Choice[]] =>
-    [title, useChoices(filter, isAsked)]);
-  const is = matcherOfLower(search);
-  return all.map(([title, choices]): [string, Choice[], number] => {
-    const found = is ? choices.filter((one) => is(one.lower)) : choices;
-    return [title, found.slice(0, is ? MOST : FIRST), found.length];
-  }).filter(([, found]) => found.length > 0);
-}
+import { useAll } from "./whole";
 
 /** Restricts the page to a part, which replaces another of its family: process and program, say. */
 export function choose(filter: string, value: string) {
@@ -90,8 +19,64 @@ export function choose(filter: string, value: string) {
   change({ ...none, [filter]: value, zoom: "" });
 }
 
-function keyOf({ filter, value }: Choice): string {
-  return `${filter} ${value}`;
+/** A line of the list: a group, or a choice beneath one that is unfolded. */
+interface Line {
+  group: Group;
+  /** None of the group's own line. */
+  choice: Choice | null;
+}
+
+function keyOf({ group, choice }: Line): string {
+  return choice ? `${group.name}\0${choice.filter}\0${choice.value}` : group.name;
+}
+
+/** When a build was seen first, where there are several. */
+function seen({ build }: Choice): string {
+  return build ? `, since ${moment(build.first)} ${ZONE}` : "";
+}
+
+/** One line of the list, with its share. */
+function Option({ line, at, number, isOpen, share, take, turn }: {
+  line: Line;
+  at: boolean;
+  number: number;
+  isOpen: boolean;
+  share: string;
+  take: () => void;
+  turn: () => void;
+}) {
+  const { group, choice } = line;
+  const shown = choice ?? group.main;
+  const isGroup = !choice && group.choices.length > 1;
+  const name = choice ? shown.name : group.name;
+  return (
+    <div
+      id={`choice-${number}`} role="option" aria-selected={at}
+      class={`${at ? "at" : ""}${choice ? " beneath" : ""}`}
+      data-filter={shown.filter} data-name={shown.name}
+      onMouseDown={(event) => event.preventDefault()} onClick={take}
+    >
+      <span
+        class="fold" title={isGroup ? "What it covers (→ and ←)" : undefined}
+        onClick={isGroup
+          ? (event: MouseEvent) => {
+            event.stopPropagation();
+            turn();
+          }
+          : undefined}
+      >
+        {isGroup ? (isOpen ? "▾" : "▸") : ""}
+      </span>
+      <span class="cut" title={`${name}: ${MEANT[shown.filter]}`}>
+        {choice && <small>{kindOf(shown)} </small>}
+        {name}
+        <small>
+          {choice ? seen(shown) || `: ${MEANT[shown.filter]}` : ` ${group.covers}${seen(shown)}`}
+        </small>
+      </span>
+      <span>{share}</span>
+    </div>
+  );
 }
 
 export function Chooser() {
@@ -99,34 +84,54 @@ export function Chooser() {
   const [isOpen, setOpen] = useState(false);
   // Choices come one kind after the other: the one that is marked stays so.
   const [marked, mark] = useState("");
+  const [unfolded, unfold] = useState<string[]>([]);
   const list = useRef<HTMLDivElement>(null);
-  const found = useFound(isOpen, search);
-  const flat = found.flatMap(([, choices]) => choices);
-  const at = flat.findIndex((one) => keyOf(one) === marked);
+  const all = useAll();
+  const [groups, size] = useGroups(isOpen, search);
+  const isUnfolded = ({ name, choices }: Group) => choices.length > 1
+    && (unfolded.includes(name) || search !== "" && !matcher(search)?.(name));
+  const more = new Map<string, number>();
+  const lines = groups.flatMap((group): Line[] => {
+    if (!isUnfolded(group)) return [{ group, choice: null }];
+    const [choices, all] = beneath(group, search);
+    more.set(group.name, all - choices.length);
+    return [{ group, choice: null }, ...choices.map((choice) => ({ group, choice }))];
+  });
+  const at = lines.findIndex((one) => keyOf(one) === marked);
   const close = () => {
     setOpen(false);
     setSearch("");
     mark("");
+    unfold([]);
   };
-  const take = (choice: Choice | undefined) => {
-    if (!choice) return;
-    choose(choice.filter, choice.value);
+  const take = (line: Line | undefined) => {
+    if (!line) return;
+    const { filter, value } = line.choice ?? line.group.main;
+    choose(filter, value);
     close();
   };
+  const turn = (group: Group, to = !unfolded.includes(group.name)) => {
+    const others = unfolded.filter((name) => name !== group.name);
+    unfold(to ? [...others, group.name] : others);
+    if (!to) mark(group.name);
+  };
   const move = (to: number) => {
-    const next = Math.max(0, Math.min(flat.length - 1, to));
-    mark(flat[next] ? keyOf(flat[next]!) : "");
+    const next = Math.max(0, Math.min(lines.length - 1, to));
+    mark(lines[next] ? keyOf(lines[next]!) : "");
     list.current?.querySelector(`#choice-${next}`)?.scrollIntoView({ block: "nearest" });
   };
   const onKey = (event: KeyboardEvent) => {
+    const input = event.currentTarget as HTMLInputElement;
+    const isAtEnd = input.selectionStart === input.value.length;
     if (event.key === "ArrowDown") isOpen ? move(at + 1) : setOpen(true);
     else if (event.key === "ArrowUp") move(at - 1);
-    else if (event.key === "Enter") take(flat[Math.max(0, at)]);
+    else if (event.key === "ArrowRight" && at >= 0 && isAtEnd) turn(lines[at]!.group, true);
+    else if (event.key === "ArrowLeft" && at >= 0 && isAtEnd) turn(lines[at]!.group, false);
+    else if (event.key === "Enter") take(lines[Math.max(0, at)]);
     else if (event.key === "Escape") close();
     else return;
     event.preventDefault();
   };
-  let number = 0;
   return (
     <div
       class="chooser"
@@ -153,31 +158,35 @@ export function Chooser() {
       />
       <div id="choices" role="listbox" aria-label="Parts of the machine" class="panel" ref={list}
         hidden={!isOpen} tabIndex={-1}>
-        {found.map(([title, choices, size]) => (
-          <div role="group" aria-label={title}>
-            <div class="kind" aria-hidden="true">{title}</div>
-            {choices.map((one) => {
-              const mine = number++;
-              return (
-                <div
-                  id={`choice-${mine}`} role="option" aria-selected={mine === at}
-                  class={mine === at ? "at" : ""}
-                  onMouseDown={(event) => event.preventDefault()}
-                  onClick={() => take(one)}
-                >
-                  <span class="cut" title={one.name}>{one.name}</span>
-                  <span>{percent(one.share)} %</span>
-                </div>
-              );
-            })}
-            {size > choices.length && (
-              <div class="kind" aria-hidden="true">
-                {(size - choices.length).toLocaleString("en")} more: type a part of the name
-              </div>
-            )}
+        {lines.length > 0 && (
+          <div class="kind" aria-hidden="true">
+            <span>Programs, services …</span><span>% of {all}</span>
           </div>
-        ))}
-        {isOpen && found.length === 0 && (
+        )}
+        {lines.map((line, number) => {
+          const { group, choice } = line;
+          const isLast = choice && lines[number + 1]?.group !== group;
+          return (
+            <>
+              <Option
+                key={keyOf(line)} line={line} at={number === at} number={number}
+                isOpen={isUnfolded(group)} share={`${percent((choice ?? group.main).share)} %`}
+                take={() => take(line)} turn={() => turn(group)}
+              />
+              {isLast && (more.get(group.name) ?? 0) > 0 && (
+                <div class="kind" aria-hidden="true">
+                  {more.get(group.name)!.toLocaleString("en")} more: type a part of the name
+                </div>
+              )}
+            </>
+          );
+        })}
+        {size > groups.length && (
+          <div class="kind" aria-hidden="true">
+            {(size - groups.length).toLocaleString("en")} more: type a part of the name
+          </div>
+        )}
+        {isOpen && lines.length === 0 && (
           <div role="option" aria-selected={false} aria-disabled="true" class="kind">
             {search ? "No name has these words." : "Reading …"}
           </div>
@@ -189,34 +198,61 @@ export function Chooser() {
 
 /** What the page is restricted to, with its share of all samples of the page's time. */
 function Chip({ filter, from }: { filter: string; from: State }) {
+  const all = useAll();
   const value = from[filter] ?? "";
   const choices = useChoices(filter, true);
   const known = choices.filter((one) =>
-    one.value === value || filter === IMAGE && isOfImage({ image: one.name.split(" ")[0] }, value));
+    one.value === value || filter === IMAGE && isOfImage({ image: one.key }, value));
   const share = known.reduce((sum, one) => sum + one.share, 0);
   const words = PARTS.find(([name]) => name === filter)?.[1] ?? filter;
-  const name = known.length === 1 ? known[0]!.name : value;
+  const [one] = known;
+  const name = known.length === 1 ? one!.name : value;
   return (
     <button
       type="button" class="chip" title="Show all again" onClick={() => change({ [filter]: "" })}
     >
-      Only {words} <strong>{name}</strong>
-      {share > 0 && `, ${percent(share)} % of ${isOfThreads(filter) ? "call stacks" : "samples"}`} ✕
+      Only {known.length === 1 && one!.build ? "build" : words} <strong>{name}</strong>
+      {known.length === 1 ? seen(one!) : known.length > 1 ? `, ${known.length} builds` : ""}
+      {share > 0 && `, ${percent(share)} % of ${all}`} ✕
     </button>
   );
 }
 
 /** Other filters of a server's database. */
-const TIMES = ["epoch", "since", "until", "host"];
+const OTHERS = ["epoch", "host"];
+
+/** The time that the page is restricted to. A file has reports of all of its time alone. */
+function RangeChip({ from, range }: { from: State; range: Range }) {
+  const words = config.live ? "Only from" : "In the timeline only from";
+  return (
+    <>
+      <button
+        type="button" class="chip" title={`${localSpan(range.since, range.until)}: show all again`}
+        onClick={() => change(ofRange(null))}
+      >
+        {words} <strong>{span(range.since, range.until)}</strong> ✕
+      </button>
+      {!config.live && from["v"] !== "timeline" && (
+        <span class="hint">
+          This view is of all of the time: the file has no reports of a part. {"For a file of this "
+          + "time alone: "}<code>{commandLine(["html", "-o", "part.html"], "page", parts(from),
+            rangeOptions(range))}</code>
+        </span>
+      )}
+    </>
+  );
+}
 
 export function Chips() {
   const from = useStateOfLink();
-  const times = config.live ? TIMES.filter((name) => from[name]) : [];
+  const times = config.live ? OTHERS.filter((name) => from[name]) : [];
   const chosen = parts(from);
-  if (times.length + chosen.length === 0) return null;
+  const range = rangeOf(from);
+  if (times.length + chosen.length === 0 && !range) return null;
   return (
     <p class="chips" aria-label="Filters">
       {chosen.map((name) => <Chip key={name} filter={name} from={from} />)}
+      {range && <RangeChip from={from} range={range} />}
       {times.map((name) => (
         <button
           type="button" class="chip" title="Show all again" onClick={() => change({ [name]: "" })}

@@ -1,13 +1,18 @@
 // What was recorded: the reports that the head and most views are made of.
 import { useMemo } from "preact/hooks";
 import { Call, topDown } from "./calls";
-import { Diff, duration, Epochs, Event, localSpan, percent, Prof, span, total, Tree, Why } from "./model";
+import {
+  Build, buildsOfPaths, Diff, duration, Epochs, Event, Images, localSpan, percent, Prof, span,
+  total, Tree, Why,
+} from "./model";
 import {
   Calls, callsOfThreads, callsThrough, diffOf, isOfThread, Part, proceduresOf, profOf, Shown,
   whyOf,
 } from "./only";
 import { mainEvent } from "./parts";
-import { Asked, config, IMAGE, isInFile, isOfThreads, parts, unmet, useReport } from "./source";
+import {
+  Asked, config, IMAGE, isInFile, isOfThreads, parts, Reach, unmet, useReport,
+} from "./source";
 import { State, state, useStateOfLink } from "./state";
 
 /** Smallest share of a call that trees have. */
@@ -17,6 +22,8 @@ export const THREADS_MIN = "0.1%";
 
 export const PROF = ["prof", "--inclusive"];
 const FLAT = ["prof"];
+/** Own times, of inlined functions apart, as those of inclusive times are. */
+const OWN = ["prof", "--inlined"];
 export const IMAGES = ["prof", "-i"];
 export const WHY = ["why", "-n40"];
 
@@ -33,24 +40,28 @@ export function useShown<T>(
   words: string[] | null,
   part: (data: T, unmet: string[], from: State) => Part<T>,
   always: (filter: string) => boolean = () => false,
+  reach: Reach = "page",
 ): Shown<T> {
   const from = useStateOfLink();
   const left = words ? unmet(words, from) : [];
   // A server restricts all that can be: the rest would be an answer to another question.
   const cannot = config.live && !left.every(always);
-  const asked = useReport<T>(cannot ? null : words);
+  const asked = useReport<T>(cannot ? null : words, reach);
   const made = useMemo(
     () => asked.data && words && part(asked.data, left, from),
     [asked.data, words?.join("\0"), chosen(from)],
   );
-  const shown = { words: words ?? [], unmet: cannot ? left : made?.unmet ?? [], note: made?.note };
+  const shown = {
+    words: words ?? [], unmet: cannot ? left : made?.unmet ?? [], note: made?.note,
+    isOfAll: made?.isOfAll,
+  };
   return cannot ? { loading: false, ...shown } : { ...asked, ...shown, data: made?.data };
 }
 
 /** Procedures, with inclusive time where there are call stacks. */
-export function useProf(): Shown<Prof> {
+export function useProf(isAsked = true): Shown<Prof> {
   const from = useStateOfLink();
-  const inclusive = useShown<Prof>(PROF, profOf);
+  const inclusive = useShown<Prof>(useTurn() && isAsked ? PROF : null, profOf);
   // Samples are not kept by thread: without call stacks there is nothing of one.
   const ofThreads = parts(from).some((name) => isOfThreads(name));
   const flat = useShown<Prof>(inclusive.error && !ofThreads ? FLAT : null, profOf);
@@ -67,13 +78,40 @@ export function useProf(): Shown<Prof> {
   return inclusive.error && !ofThreads ? flat : inclusive;
 }
 
+/**
+ * Procedures with their own time. A server is not asked for inclusive time, for which it would read
+ * all call stacks once more beside those of the tree.
+ */
+export function useOwn(): Shown<Prof> {
+  const ofThreads = parts(useStateOfLink()).some(isOfThreads);
+  const isFlat = config.live && !ofThreads;
+  const isTurn = useTurn();
+  const flat = useShown<Prof>(isFlat && isTurn ? OWN : null, profOf);
+  const all = useProf(!isFlat);
+  return isFlat ? flat : all;
+}
+
 /** The samples of the page's time by image, of all programs: what most facts of it are of. */
 export function useImages(): Asked<Prof> {
   return useReport<Prof>(IMAGES, "time");
 }
 
+/** The builds of each program that had several in the page's epochs. */
+export function useBuilds(): Build[][] {
+  const images = useReport<Images>(["images"], "epochs").data;
+  return useMemo(() => buildsOfPaths(images?.rows ?? []), [images]);
+}
+
 export function useWhy(): Shown<Why> {
-  return useShown<Why>(WHY, whyOf);
+  return useShown<Why>(useTurn() ? WHY : null, whyOf);
+}
+
+/**
+ * Whether it is the turn of reports that take long: a server makes few at a time, and the report of
+ * images, which most of the page waits for, would come after them.
+ */
+function useTurn(): boolean {
+  return !useImages().loading;
 }
 
 export function useEvent(): { event: Event | null; events: Event[] } {

@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Call } from "./calls";
 import { isDark, Paint } from "./colours";
+import { useWhole } from "./whole";
 import { amount, interval, percent } from "./model";
 
 /** Height of a box, in pixels. */
@@ -49,14 +50,15 @@ export function useWidth(of: { current: HTMLElement | null }): number {
   return width;
 }
 
-function describe(call: Call, total: number, unit: string): string {
+function describe(call: Call, total: number, unit: string, whole: string): string {
   const place = call.image ? ` (${call.image})` : "";
   const inlined = call.inlined ? ", inlined" : "";
   const range = call.low < call.high ? ` (${interval({ ...call, value: call.share })})` : "";
   const own = call.own > 0 ? `, ${percent(call.own)} % itself` : "";
   const time = amount(call.share * total, unit);
   // The name comes last: it may be cut.
-  return `${time}, ${percent(call.share)} %${range}${own} · ${call.name}${place}${inlined}`;
+  const share = `${percent(call.share)} % of ${whole}${range}`;
+  return `${time}, ${share}${own} · ${call.name}${place}${inlined}`;
 }
 
 /** As much of a name as fits. */
@@ -154,6 +156,7 @@ function moved(calls: Call[], from: number, key: string, icicle: boolean): numbe
 
 export function Flame(view: View) {
   const { calls, total, unit, icicle, zoomed } = view;
+  const whole = useWhole();
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useWidth(frame);
@@ -205,7 +208,7 @@ export function Flame(view: View) {
         ))}
       </ul>
       <p class="told" aria-live="polite">
-        <span class="cut" title={one.name}>{describe(one, total, unit)}</span>
+        <span class="cut" title={one.name}>{describe(one, total, unit, whole)}</span>
       </p>
       <div class={view.low ? "flame-frame low" : "flame-frame"} ref={frame}>
         <canvas

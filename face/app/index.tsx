@@ -1,10 +1,11 @@
 // The page of a profile: its head, its views, and what keeps it fresh.
 import { useEffect, useState } from "preact/hooks";
 import { Chips, Chooser } from "./chooser";
-import { sets, useAbout, useEvent } from "./facts";
+import { useAbout, useEvent } from "./facts";
 import { Epochs, moment, ZONE } from "./model";
-import { Command, WAITS } from "./parts";
+import { WAITS } from "./parts";
 import { config, isRested, renew, report } from "./source";
+import { Share } from "./share";
 import { show, Theme, View } from "./shell";
 import { change, State } from "./state";
 import { AboutView } from "./views/about";
@@ -33,7 +34,7 @@ const OF_VIEW = { q: "", sort: "", focus: "", zoom: "", of: "", by: "" };
 
 /** Time between two looks at the database, in milliseconds: dcpid merges less often. */
 const LOOK_MS = 5000;
-/** Age of the newest samples from which on nobody records: dcpid merges at least every 10 minutes. */
+/** Age of the newest samples from which on nobody records: dcpid merges within 10 minutes. */
 const STALE_S = 900;
 
 /** Looks whether the database has new samples, and asks for everything again where it has. */
@@ -94,21 +95,6 @@ function EpochChoice({ from, epochs }: { from: State; epochs: Epochs | undefined
   );
 }
 
-/** The command that makes a file of what is shown, for people without access to the host. */
-function Share() {
-  const both = sets();
-  const diff = both ? both.map((set) => `--diff=${set}`) : [];
-  return (
-    <details class="share-file">
-      <summary>Share</summary>
-      <div class="panel">
-        <p>This makes one file of this selection{both && " and comparison"}, to keep and to send:</p>
-        <Command of={["html", "-o", "report.html", ...diff]} />
-      </div>
-    </details>
-  );
-}
-
 function Head({ from, says }: { from: State; says: string }) {
   const about = useAbout();
   const { event, events } = useEvent();
@@ -120,10 +106,13 @@ function Head({ from, says }: { from: State; says: string }) {
     <>
       <div class="head-text">
         <h1 class="cut" title={about.title}>{about.title}</h1>
+        {config.note && <p class="note">{config.note}</p>}
         <p class="facts">{about.facts.map(([fact, more]) => <span title={more}>{fact}</span>)}</p>
       </div>
       <div class="tools">
-        {says && <span class={says.startsWith("live") ? "live" : "hint"} role="status">{says}</span>}
+        {says && (
+          <span class={says.startsWith("live") ? "live" : "hint"} role="status">{says}</span>
+        )}
         <Chooser />
         <EpochChoice from={from} epochs={about.epochs} />
         {choices.length > 1 && (

@@ -179,6 +179,19 @@ export interface Timeline extends Head {
   omitted: number;
 }
 
+export interface ImageRow {
+  image: string;
+  image_id: string;
+  kind: string;
+  path: string;
+  first_seen_unix_s: number;
+  last_seen_unix_s: number;
+}
+
+export interface Images extends Head {
+  rows: ImageRow[];
+}
+
 export interface EpochRow {
   host: string;
   epoch: string;
@@ -318,11 +331,39 @@ export function buildsOf(rows: Built[]): { name: string; id: string }[] {
   const ids = new Map<string, Set<string>>();
   for (const row of rows) {
     if ((row.kind ?? "file") !== "file" || !row.image || !row.image_id) continue;
+    // Ids of code that no file is known of: it is of no build.
+    if (row.image_id.startsWith("none-")) continue;
     const of = ids.get(row.image) ?? new Set<string>();
     ids.set(row.image, of.add(row.image_id));
   }
   return [...ids].filter(([, of]) => of.size > 1)
     .flatMap(([name, of]) => [...of].map((id) => ({ name, id: briefId(id) })));
+}
+
+/** A build of a program, in whose place another build of it ran as well. */
+export interface Build {
+  name: string;
+  path: string;
+  /** First digits of its id. */
+  id: string;
+  /** When dcpid first and last wrote samples of it, in seconds since 1970. */
+  first: number;
+  last: number;
+}
+
+/** The builds of each path that had several, in the order in which they came. */
+export function buildsOfPaths(images: ImageRow[]): Build[][] {
+  const paths = new Map<string, Build[]>();
+  for (const { kind, path, image, ...row } of images) {
+    if (kind !== "file") continue;
+    const build = {
+      name: image, path, id: briefId(row.image_id), first: row.first_seen_unix_s,
+      last: row.last_seen_unix_s,
+    };
+    paths.set(path, [...paths.get(path) ?? [], build]);
+  }
+  return [...paths.values()].filter((builds) => builds.length > 1)
+    .map((builds) => builds.sort((a, b) => a.first - b.first || a.last - b.last));
 }
 
 /** The name of a row's image, with its build where rows have several of that name. */

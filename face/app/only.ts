@@ -14,6 +14,8 @@ export interface Part<T> {
   unmet: string[];
   /** What a reader must know of how it was restricted. */
   note?: string;
+  /** Whether shares stay those of the samples of all images. */
+  isOfAll?: boolean;
 }
 
 /** A report as a view shows it: restricted to the parts of the machine that the link names. */
@@ -23,6 +25,7 @@ export interface Shown<T> extends Asked<T> {
   /** Filters of the link that it could not be restricted to. */
   unmet: string[];
   note?: string;
+  isOfAll?: boolean;
 }
 
 /** Of reports of all programs, parts of which are shown. */
@@ -60,7 +63,7 @@ export function profOf(data: Prof, unmet: string[], from: State): Part<Prof> {
   const rows = data.rows.filter((row) => isOfImage({ image: row.image, id: row.image_id }, image));
   const note = data.omitted.rows > 0 ? `${OF_ALL} ${OF_ROWS}` : OF_ALL;
   const omitted = { rows: 0, counts: {} };
-  return { data: { ...data, rows, omitted }, unmet: without(unmet, [IMAGE]), note };
+  return { data: { ...data, rows, omitted }, unmet: without(unmet, [IMAGE]), note, isOfAll: true };
 }
 
 /** Rows of commands, processes and threads, and of units and labels. Shares are of these rows. */
@@ -93,8 +96,10 @@ function scaled(event: Event, value: number, counted: number): Event {
 export function whyOf(data: Why, unmet: string[], from: State): Part<Why> {
   const image = from[IMAGE];
   if (!unmet.includes(IMAGE) || !image) return { data, unmet };
-  const findings = data.findings.filter((one) => one.image === image);
-  return { data: { ...data, findings }, unmet: without(unmet, [IMAGE]), note: OF_ALL };
+  const findings = data.findings.filter((one) =>
+    isOfImage({ image: one.image, id: one.image_id }, image));
+  const left = without(unmet, [IMAGE]);
+  return { data: { ...data, findings }, unmet: left, note: OF_ALL, isOfAll: true };
 }
 
 /** The command of a timeline's row, which has the number of its process behind its name. */
@@ -112,8 +117,8 @@ export function timelineOf(data: Timeline, unmet: string[], from: State): Part<T
       pid: (row) => String(row.pid ?? "") === from["pid"],
     },
     unit: { unit: (row) => row.key === from["unit"] },
-    image: { [IMAGE]: (row) => row.key === image },
-    procedure: { [IMAGE]: (row) => row.image === image },
+    image: { [IMAGE]: (row) => isOfImage({ image: row.key, id: row.image_id }, image) },
+    procedure: { [IMAGE]: (row) => isOfImage({ image: row.image, id: row.image_id }, image) },
   };
   const met = unmet.filter((name) => is[data.by]?.[name]);
   if (met.length === 0) return { data, unmet };
@@ -124,7 +129,7 @@ export function timelineOf(data: Timeline, unmet: string[], from: State): Part<T
   const isNearlyOne = met.includes("pid");
   if (data.omitted > 0 && !((isOne || isNearlyOne) && rows.length > 0)) {
     const note = "Shares are of all samples. " + OF_ROWS;
-    return { data: { ...data, rows, omitted: 0 }, unmet: left, note };
+    return { data: { ...data, rows, omitted: 0 }, unmet: left, note, isOfAll: true };
   }
   const whole = data.whole.map((slice, at): Slice => {
     const sum = (of: "seconds" | "occurrences") =>

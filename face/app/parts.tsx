@@ -8,14 +8,17 @@ import {
 } from "./source";
 import { change, State, useStateOfLink } from "./state";
 import { isScript } from "./calls";
+import { SharesOf, useWhole } from "./whole";
 
 /** A share as a number, and as a bar with its interval. */
 export function ShareCell({ share, most = 1 }: { share: Share | undefined; most?: number }) {
+  const of = useWhole();
   if (!share) return <span class="none">–</span>;
   const part = (value: number) => `${Math.min(100, (100 * value) / Math.max(most, 1e-9))}%`;
   const reach = Math.min(most, share.high) - share.low;
+  const range = share.high > share.low ? `, ${interval(share)}` : "";
   return (
-    <span class="share" title={`${percent(share.value, 2)} %, ${interval(share)}`}>
+    <span class="share" title={`${percent(share.value, 2)} % of ${of}${range}`}>
       <span class="share-number">{percent(share.value)}</span>
       <span class="bar" aria-hidden="true">
         <i style={{ width: part(share.value) }} />
@@ -143,8 +146,8 @@ export function Wait<T>(
       <strong>No {what}{config.live ? ":" : "."}</strong>{" "}
       {config.live
         ? asked.error
-        : `${asked.error} The database had none when the file was written, or it is not among the ` +
-          "hottest, of which the file has listings."}
+        : `${asked.error} The database had none when the file was written, or it is not among ` +
+          "the hottest, of which the file has listings."}
     </p>
   );
 }
@@ -160,7 +163,9 @@ export function Restricted<T>(
   if (of.unmet.length > 0) return <Unmet of={of.words} filters={of.unmet} />;
   return (
     <>
-      <Wait asked={of} what={what}>{children}</Wait>
+      <Wait asked={of} what={what}>
+        {(data) => <SharesOf isOfAll={of.isOfAll}>{children(data)}</SharesOf>}
+      </Wait>
       {of.data && of.note && <p class="hint">{of.note}</p>}
     </>
   );
@@ -236,7 +241,7 @@ export function matcher(filter: string): ((text: string) => boolean) | null {
 
 export const WAITS = ["off-cpu", "runnable"];
 
-/** The event that views are of: the one in the link, else the first with samples of running code. */
+/** The event that views are of: that of the link, else the first with samples of running code. */
 export function mainEvent(events: Event[] | undefined, wanted: string | undefined): Event | null {
   if (!events || events.length === 0) return null;
   return events.find((event) => event.name === wanted)

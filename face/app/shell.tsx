@@ -51,8 +51,9 @@ function useKeys(views: View[], ofView: State) {
       if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event)) return;
       const view = views[event.key === "?" ? views.length - 1 : Number(event.key) - 1];
       if (view) change({ ...ofView, v: view[0] });
-      else if (event.key === "/") document.querySelector<HTMLElement>("input[type=search]")?.focus();
-      else if (event.key === "t") turnTheme();
+      else if (event.key === "/") {
+        document.querySelector<HTMLElement>("input[type=search]")?.focus();
+      } else if (event.key === "t") turnTheme();
       else if (event.key === "Escape") change({ zoom: "" });
       else return;
       event.preventDefault();

@@ -5,6 +5,8 @@ import { State, state, useStateOfLink } from "./state";
 export interface Config {
   /** Whether a server answers; else all reports are in the page. */
   live: boolean;
+  /** What the page's maker says of it. */
+  note: string | null;
   /** The database's directory, for commands. */
   db: string;
   /** Options that all of the page's commands have: what was selected when the page was made. */
@@ -70,13 +72,19 @@ export function renew() {
 export type Reach =
   /** What the page is restricted to: of its time, and only the chosen program. */
   | "page"
+  /** The same, but of all the time that a range of the timeline is drawn in. */
+  | "extent"
   /** The page's time, hosts and epochs, of all programs. */
   | "time"
+  /** The page's hosts and epochs, of all programs and of all of their time. */
+  | "epochs"
   /** The whole database. */
   | "database";
 
 /** The link's filters of time and hosts, for a server. Each is the name of its option, too. */
 const TIMES = ["epoch", "since", "until", "host"];
+/** Those of them that are a range drawn in the timeline. */
+const RANGE = ["since", "until"];
 /** Parts that dcpid keeps samples apart by: options of every command. */
 const SCOPES = ["unit", "container", "pod", "namespace", "label"];
 /** Parts that only call stacks are kept by. */
@@ -114,7 +122,7 @@ export function takes(of: string[], filter: string): boolean {
   if (filter !== IMAGE) return true;
   // Sets may be of images of their own.
   if (command === "diff") return !words.some((set) => set.includes("image:"));
-  if (command === "why") return true;
+  if (command === "why") return words.every((word) => word.startsWith("-"));
   return command === "prof" && words.includes("--inclusive")
     || ["prof", "timeline"].includes(command ?? "") && !isOfStacks(of);
 }
@@ -125,30 +133,69 @@ export function parts(from: State = state()): string[] {
 }
 
 /**
- * A command with the page's options, and with what restricts it to parts of the machine, of which it
- * takes all. Its own options and those of the parts replace the page's.
+ * A command with the page's options, and with what restricts it to parts of the machine, of which
+ * it takes all. Its own options and those of the parts replace the page's.
  */
 function restricted(of: string[], page: string[], filters: string[], from: State): string[] {
   const isSet = of[0] === "diff";
   const named = filters.map((name) =>
     name !== IMAGE ? `--${name}=${from[name]}` : isSet ? `--image=${from[name]}` : from[name]!);
   const last = page.indexOf("--");
-  const options = overridden(last < 0 ? page : page.slice(0, last), [...of, ...named]);
+  const ofPage = overridden(last < 0 ? page : page.slice(0, last), [...of, ...named]);
+  const options = ofPage.filter((word) => !isTimed(of) || !OPTION_OF_RANGE.test(word));
   // Images that the page is of.
   const images = last < 0 || (filters.includes(IMAGE) && !isSet) ? [] : page.slice(last);
   return [...of, ...options, ...named, ...images];
 }
 
 /** The options for the page's time and hosts. */
-function times(from: State): string[] {
-  return TIMES.filter((name) => from[name]).map((name) => `--${name}=${from[name]}`);
+function times(from: State, reach: Reach): string[] {
+  const isOfAll = reach === "extent" || reach === "epochs";
+  const names = TIMES.filter((name) => !isOfAll || !RANGE.includes(name));
+  return names.filter((name) => from[name]).map((name) => `--${name}=${from[name]}`);
+}
+
+const OPTION_OF_RANGE = /^--(since|until)=/;
+const TIME_OF_SET = /(^|,)(since|until):/;
+
+/** Whether a command has a time of its own: one end of it does not go with the page's other end. */
+export function isTimed(of: string[]): boolean {
+  return of.some((word) =>
+    OPTION_OF_RANGE.test(word) || of[0] === "diff" && TIME_OF_SET.test(word));
+}
+
+/** A stretch of time, in seconds since 1970. */
+export interface Range {
+  since: number;
+  until: number;
+}
+
+/** The range that the link restricts a page to, if it is one of moments. */
+export function rangeOf(from: State): Range | null {
+  const [since, until] = RANGE.map((name) => Date.parse(from[name] ?? "") / 1000);
+  return since! < until! ? { since: since!, until: until! } : null;
+}
+
+export function iso(unix_s: number): string {
+  return new Date(unix_s * 1000).toISOString().replace(/\.\d+Z/, "Z");
+}
+
+/** The parts of a link that restrict a page to a range, or to none. */
+export function ofRange(range: Range | null): State {
+  return { since: range ? iso(range.since) : "", until: range ? iso(range.until) : "" };
+}
+
+/** The options that restrict a command to a range. */
+export function rangeOptions(range: Range | null): string[] {
+  return range ? RANGE.map((name) => `--${name}=${ofRange(range)[name]}`) : [];
 }
 
 /** The words that a server is asked with, of the whole selection. */
 function asked(of: string[], reach: Reach, from: State): string[] {
   if (!config.live || reach === "database") return of;
-  const mine = reach === "page" ? parts(from).filter((name) => takes(of, name)) : [];
-  const time = times(from);
+  const isOfParts = reach === "page" || reach === "extent";
+  const mine = isOfParts ? parts(from).filter((name) => takes(of, name)) : [];
+  const time = times(from, reach);
   return restricted(of, [...overridden(config.selection, time), ...time], mine, from);
 }
 
@@ -172,16 +219,39 @@ function embedded(words: string[]): Promise<unknown> {
   return new Promise((resolve) => resolve(JSON.parse(element.textContent ?? "null")));
 }
 
+/** Pause before a question that the server had no place for is asked again, and how often. */
+const AGAIN_MS = 1000;
+const AGAIN_MAX = 30;
+
+/** What the server answers to the words of a command. */
+async function answered(path: string, words: string[]): Promise<Response> {
+  const query = new URLSearchParams(words.map((word) => ["a", word]));
+  const headers = { Authorization: `Bearer ${state()["key"] ?? ""}` };
+  const ask = () => fetch(`${path}?${query}`, { headers, cache: "no-store" });
+  let answer = await ask();
+  for (let again = 0; answer.status === 503 && again < AGAIN_MAX; again++) {
+    await new Promise((next) => setTimeout(next, AGAIN_MS));
+    answer = await ask();
+  }
+  return answer;
+}
+
 async function fetched(words: string[]): Promise<unknown> {
   const [name, ...rest] = words;
-  const query = new URLSearchParams(rest.map((word) => ["a", word]));
-  const key = state()["key"] ?? "";
-  const headers = { Authorization: `Bearer ${key}` };
-  const answer = await fetch(`/report/${name}?${query}`, { headers, cache: "no-store" });
+  const answer = await answered(`/report/${name}`, rest);
   const body = await answer.json();
   if (body.error) throw new Error(body.error);
   if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
   return body;
+}
+
+/** The file that a server makes of the page's selection: what `dcpi html` with the words writes. */
+export async function file(of: string[]): Promise<Blob> {
+  const [, ...words] = asked(of, "page", state());
+  const answer = await answered("/file", words);
+  // Errors are JSON.
+  if (answer.headers.get("content-type") !== "application/json") return answer.blob();
+  throw new Error((await answer.json()).error);
 }
 
 /** A report; `of` are the words of its command, without the selection. */
@@ -275,7 +345,7 @@ export function commandLine(
   const made = places.get(of.join("\0"));
   const page = made !== undefined ? config.more[made] ?? []
     : [...config.selection, ...(isOfStacks(of) ? config.threads : [])];
-  const time = config.live ? times(from) : [];
+  const time = config.live ? times(from, reach) : [];
   const base = reach === "database" ? [] : [...overridden(page, time), ...time];
   const words = restricted([...of, ...more], base, filters, from);
   const last = words.indexOf("--");

@@ -1,16 +1,21 @@
 // A table of any number of rows, of which only those in sight are elements.
 import { ComponentChildren } from "preact";
+import { useWhole } from "./whole";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 /** Height of a row, and of one whose cells have second lines, in pixels. */
 const LINE = 30;
 const TWO_LINES = 46;
+/** Height of titles of which one says what its shares are of. */
+const TITLES = 56;
 /** Rows kept as elements beyond both edges, so that scrolling shows no gap. */
 const SPARE = 8;
 
 export interface Column<Row> {
   title: string;
   hint?: string;
+  /** Whether it has shares: its title says of what. */
+  isShare?: boolean;
   /** Width as in `grid-template-columns`; of a share in a narrow table without its bar. */
   width: string;
   narrow?: string;
@@ -77,6 +82,10 @@ export function Table<Row>(props: Props<Row>) {
   const columns = props.columns.filter((column) => (column.spare ?? 0) <= room(width));
   const isUnder = room(width) === 0 && columns.some((column) => column.under);
   const ROW = isUnder ? TWO_LINES : LINE;
+  const whole = useWhole();
+  const HEAD = columns.some((column) => column.isShare) ? TITLES : LINE;
+  const hinted = ({ hint, isShare }: Column<Row>) =>
+    [hint, isShare && `% of ${whole}`].filter(Boolean).join("; ") || undefined;
   const shown = useMemo(
     () => (props.isSorted ? rows : sorted(rows, props.columns, sort)), [rows, sort],
   );
@@ -94,7 +103,7 @@ export function Table<Row>(props: Props<Row>) {
     setAt(next);
     const element = frame.current!;
     if (next * ROW < element.scrollTop) element.scrollTop = next * ROW;
-    const below = (next + 1) * ROW + LINE - element.clientHeight;
+    const below = (next + 1) * ROW + HEAD - element.clientHeight;
     if (below > element.scrollTop) element.scrollTop = below;
   };
   const onKey = (event: KeyboardEvent) => {
@@ -118,9 +127,12 @@ export function Table<Row>(props: Props<Row>) {
       ref={frame}
       onScroll={() => setTop(frame.current?.scrollTop ?? 0)}
       onKeyDown={onKey}
-      style={{ maxHeight: `${tall * ROW + LINE + 2}px` }}
+      style={{ maxHeight: `${tall * ROW + HEAD + 2}px` }}
     >
-      <div role="rowgroup" class="titles" style={{ gridTemplateColumns: template }}>
+      <div
+        role="rowgroup" class="titles"
+        style={{ gridTemplateColumns: template, height: `${HEAD}px` }}
+      >
         <div role="row" class="contents">
           {columns.map((column) => {
             const is = column.title !== "" && sort.replace(/^-/, "") === column.title;
@@ -128,13 +140,14 @@ export function Table<Row>(props: Props<Row>) {
             return (
               <div role="columnheader" class={column.number ? "number" : ""} aria-sort={order}>
                 {column.key && props.onSort ? (
-                  <button type="button" title={column.hint} onClick={() => turn(column.title)}>
+                  <button type="button" title={hinted(column)} onClick={() => turn(column.title)}>
                     {column.title}
                     {is ? (sort.startsWith("-") ? " ▴" : " ▾") : ""}
                   </button>
                 ) : (
-                  <span title={column.hint}>{column.title}</span>
+                  <span title={hinted(column)}>{column.title}</span>
                 )}
+                {column.isShare && <small title={`% of ${whole}`}>of {whole}</small>}
               </div>
             );
           })}

@@ -47,6 +47,8 @@ pub struct Page {
     pub title: String,
     /// Whether a server answers the script's questions. Else all reports are in the page.
     pub is_live: bool,
+    /// What its maker says of it to its readers.
+    pub note: Option<String>,
     /// The database's directory, for commands that the page shows.
     pub db: String,
     /// Options that all of the page's commands have.
@@ -68,6 +70,7 @@ pub struct Page {
 #[derive(Serialize)]
 struct Config<'a> {
     live: bool,
+    note: Option<&'a str>,
     db: &'a str,
     selection: &'a [String],
     threads: &'a [String],
@@ -96,6 +99,7 @@ pub fn policy(nonce: &str, is_live: bool) -> String {
 pub fn write(page: &Page, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
     let config = Config {
         live: page.is_live,
+        note: page.note.as_deref(),
         db: &page.db,
         selection: &page.selection,
         threads: &page.of_threads,
@@ -169,6 +173,7 @@ mod tests {
             subject: Subject::Profile,
             title: title.to_owned(),
             is_live: false,
+            note: Some("</script>".to_owned()),
             db: "/db</script>".to_owned(),
             selection: Vec::new(),
             of_threads: Vec::new(),

@@ -118,16 +118,21 @@ async function to(page, state, settled) {
   await settled(page);
 }
 
-/** The first choice of each kind that the selector offers, chosen by the keys. */
-async function choices(page, link, settled) {
+/** The first choice of each kind that the selector offers; the first of all by the keys. */
+async function choices(page, link, problem, settled) {
   await to(page, link("v=about"), settled);
-  const kinds = await offered(page, settled);
+  const kinds = await offered(page);
   const found = [];
-  for (const [number, name] of kinds) {
+  for (const [number, [filter, name]] of kinds.entries()) {
     await to(page, link("v=about"), settled);
-    await offered(page, settled);
-    for (let step = 0; step <= number; step++) await page.keyboard.press("ArrowDown");
-    await page.keyboard.press("Enter");
+    await offered(page);
+    if (number === 0) {
+      await page.keyboard.press("ArrowDown");
+      await page.keyboard.press("Enter");
+    } else {
+      await page.evaluate((of, is) => [...document.querySelectorAll("#choices [data-filter]")]
+        .find((one) => one.dataset.filter === of && one.dataset.name === is).click(), filter, name);
+    }
     await settled(page);
     // The chip has the name that the choice had once the choices are known.
     const isNamed = (is) => document.querySelector(".chips .chip strong")?.textContent === is;
@@ -135,47 +140,110 @@ async function choices(page, link, settled) {
     const [chip, hash] = await page.evaluate(() => [
       document.querySelector(".chips .chip strong")?.textContent ?? "", location.hash.slice(1),
     ]);
-    found.push({ name, chip, hash });
+    if (chip !== name) {
+      problem(`the choice of ${name}`, `restricts the page to ${chip || "nothing"}`);
+    }
+    found.push({ name, hash });
   }
   return found;
 }
 
-/** Opens the selector: for each kind the number of its first choice, and its name. */
-async function offered(page, settled) {
+/** Opens the selector and unfolds all: for each kind of choice the first, by filter and name. */
+async function offered(page) {
   await page.evaluate(() => document.activeElement?.blur());
   await page.focus(".chooser input");
-  await page.waitForFunction(
-    () => document.querySelectorAll("#choices [role=group]").length > 0, { timeout: 60000 },
-  );
+  await page.waitForSelector("#choices [data-filter]", { timeout: 60000 });
   // A server gives one kind of choices after the other.
   await page.waitForNetworkIdle({ idleTime: 400, timeout: 300000 });
+  await page.evaluate(async () => {
+    const folded = () => [...document.querySelectorAll("#choices .fold")]
+      .find((one) => one.textContent === "▸");
+    for (let fold = folded(); fold; fold = folded()) {
+      fold.click();
+      await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
+    }
+  });
   return page.evaluate(() => {
-    const all = [...document.querySelectorAll("#choices [role=option]")];
-    return [...document.querySelectorAll("#choices [role=group]")].map((group) => {
-      const first = group.querySelector("[role=option]");
-      return [all.indexOf(first), first.querySelector("span").textContent];
-    });
+    const all = [...document.querySelectorAll("#choices [data-filter]")];
+    const first = new Map(all.reverse().map((one) => [one.dataset.filter, one.dataset.name]));
+    // The one that the keys come to first is the first of all.
+    const [top] = all.reverse();
+    const others = [...first].filter(([filter]) => filter !== top.dataset.filter);
+    return [[top.dataset.filter, top.dataset.name], ...others];
   });
 }
 
 async function chooseRange(page, settled) {
-  await page.evaluate(() => {
+  const isChosen = await page.evaluate(() => {
     const from = document.querySelector(".ends input");
-    if (!from) return;
-    from.value = String(Math.floor(Number(from.max) / 2));
+    if (!from) return false;
+    from.value = String(Math.ceil(Number(from.max) / 2));
     from.dispatchEvent(new Event("input", { bubbles: true }));
+    return true;
   });
+  if (isChosen) await page.waitForFunction(() => location.hash.includes("since="));
   await settled(page);
+}
+
+/** A range that is drawn holds in all views, of a server also for their reports, until removed. */
+async function keepsRange(page, link, problem, settled) {
+  await to(page, link("v=timeline"), settled);
+  await chooseRange(page, settled);
+  const views = await page.$$eval("nav a", (all) => all.map((one) => one.textContent));
+  for (const view of views) {
+    await page.evaluate((name) =>
+      [...document.querySelectorAll("nav a")].find((one) => one.textContent === name).click(),
+    view);
+    await settled(page);
+    const [chip, isLive, command] = await page.evaluate(() => [
+      document.querySelector(".chips .chip")?.textContent ?? "",
+      JSON.parse(document.getElementById("config").textContent).live,
+      document.querySelector("main .command code")?.title ?? "",
+    ]);
+    if (!/only from .* UTC/i.test(chip)) problem(`${view} of a range`, "the range has no pill");
+    if (isLive && /dcpi (prof|why|tree)/.test(command) && !command.includes("--since=")) {
+      problem(`${view} of a range`, `the command is not of it: ${command}`);
+    }
+  }
+  await page.click(".chips .chip");
+  await settled(page);
+  if (page.url().includes("since=")) problem("a range", "a click on its pill does not remove it");
+}
+
+/** A served page gives its selection as one file, with the reader's note in it. */
+async function saves(page, link, problem, settled) {
+  await to(page, link("v=procedures"), settled);
+  const isLive = await page.evaluate(() => !!document.querySelector(".share-file"));
+  if (!isLive) return;
+  // What would be downloaded is kept here.
+  await page.evaluate(() => {
+    const make = URL.createObjectURL;
+    URL.createObjectURL = (made) => {
+      made.text().then((text) => (window.saved = text));
+      return make.call(URL, made);
+    };
+    document.querySelector(".share-file").open = true;
+  });
+  const note = "a <b>note</b> & 'more'";
+  await page.type(".share-file input", note);
+  await page.click(".share-file [type=submit]");
+  const told = () => /^(Saved|It could)/.test(
+    document.querySelector(".share-file [role=status]").textContent);
+  await page.waitForFunction(told, { timeout: 300000 });
+  const saved = await page.evaluate(() => window.saved ?? "");
+  const config = /id="config">(.*?)<\/script>/s.exec(saved)?.[1];
+  if (!config || JSON.parse(config).note !== note || !saved.includes('id="report-0"')) {
+    problem("the saved file", `is not that of the selection: ${saved.slice(0, 200)}`);
+  }
 }
 
 /** Looks at each view, restricted and not, and runs what it offers to copy. */
 export async function commands(page, { link, dcpi, problem, settled }) {
-  const all = [{ name: "all", hash: link("") }, ...await choices(page, link, settled)];
+  await keepsRange(page, link, problem, settled);
+  await saves(page, link, problem, settled);
+  const all = [{ name: "all", hash: link("") }, ...await choices(page, link, problem, settled)];
   let ran = 0;
-  for (const { name, chip, hash } of all) {
-    if (chip !== undefined && chip !== name) {
-      problem(`the choice of ${name}`, `restricts the page to ${chip || "nothing"}`);
-    }
+  for (const { name, hash } of all) {
     for (const view of VIEWS) {
       const state = hash.replace(/&?v=about/, "");
       const where = `${view} of ${name}`;

@@ -2,8 +2,8 @@
 // [--dcpi PROGRAM]`, where a PAGE is a file of `dcpi html` or of `dcpi-fleet review --format html`,
 // or the link that `dcpi serve` prints. Every view at five widths, light and dark: no error on the
 // console, nothing wider than the window, nothing that axe finds, keys that move in the flame
-// graph; and the times until the first picture, a view and a filtered table, which are limited without
-// `--untimed`. With `--dcpi`, the commands that the page offers to copy print what it shows
+// graph; and the times until the first picture, a view and a filtered table, which are limited
+// without `--untimed`. With `--dcpi`, the commands that the page offers to copy print what it shows
 // (commands.mjs). Needs `npm ci` and Chromium.
 import puppeteer from "puppeteer-core";
 import { mkdirSync, readFileSync } from "node:fs";
@@ -64,7 +64,7 @@ async function procedure(page) {
 async function openSelector(page) {
   await page.evaluate(() => document.activeElement?.blur());
   await page.focus(".chooser input");
-  await page.waitForSelector("#choices [role=group]", { timeout: 60000 });
+  await page.waitForSelector("#choices [data-filter]", { timeout: 60000 });
   await page.keyboard.press("ArrowDown");
 }
 

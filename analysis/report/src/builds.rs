@@ -11,7 +11,7 @@ use super::{ImageName, ProfReport, Seen, Selection};
 
 /// The first digits of an id, which tell builds apart but for a chance of 2^-32; of ids that begin
 /// with a word more.
-pub(super) fn brief_id(id: &image::ImageId) -> String {
+pub fn brief_id(id: &image::ImageId) -> String {
     let short = id.short();
     let first = short.split('-').next().unwrap_or_default();
     let is_hash = first.len() >= 8 && first.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -8,7 +8,7 @@ use serde::Serializer;
 use super::fields::{Cells, Shape, Shaped, Shown};
 use super::quantity::{counted, plain, thousands};
 use super::table::{Cell, Colour, Table};
-use super::text::{head, line, note};
+use super::text::{detail, head, line, note};
 use super::trace::ShownRows;
 use super::{Report, Style};
 
@@ -313,10 +313,12 @@ impl Report for CorrectionReport {
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         line(style, out, 0, &super::escape(&self.verdict()))?;
-        writeln!(out)?;
-        head(style, out, "trace", &self.file)?;
+        if style.verbose {
+            writeln!(out)?;
+        }
+        detail(style, out, "trace", &self.file)?;
         if !self.command.is_empty() {
-            head(style, out, "command", &self.command)?;
+            detail(style, out, "command", &self.command)?;
         }
         let holds = self.total().1.holds();
         let mut events = format!(
@@ -327,7 +329,7 @@ impl Report for CorrectionReport {
         if holds {
             events += &format!("; traced it took {} times its time", ratio(self.slowdown));
         }
-        head(style, out, "events", &events)?;
+        detail(style, out, "events", &events)?;
         let error = format!(
             "± {} % by the rule, (spread of an event's cost / its cost) x (traced / raw - 1)",
             plain((self.error * 1000.0).round() / 10.0)
@@ -335,15 +337,15 @@ impl Report for CorrectionReport {
         // The total was measured in runs without events, so the error of costs is not in it.
         let is_of_runs = self.in_situ.is_some_and(|of| of.says == InSituSays::Taken);
         if holds && !is_of_runs {
-            head(style, out, "error", &error)?;
+            detail(style, out, "error", &error)?;
         }
         for cost in &self.costs {
             let Range { low, value, high } = cost.ns;
             let says = format!("{value:.0} ns ({low:.0}–{high:.0}), {}: {}", cost.how, cost.of);
-            head(style, out, "cost", &says)?;
+            detail(style, out, "cost", &says)?;
         }
         if let Some(of) = self.in_situ {
-            head(style, out, "in situ", &of.words())?;
+            detail(style, out, "in situ", &of.words())?;
         }
         let (shown, more) = self.shown.in_text(self.rows.len(), ROWS_MAX, "name");
         if !self.rows.is_empty() {

@@ -11,7 +11,7 @@ use super::quantity::{percent, thousands};
 use super::sets::{SetsJson, SetsReport, SubjectJson, rate};
 use super::table::{Colour, Table, width};
 use super::text::{head, note};
-use super::totals::{Totals, TotalsJson, are_runs};
+use super::totals::{Totals, TotalsJson, are_runs, is_time};
 use super::{Report, Style, escape};
 use compare::{Renamed, Subject};
 use query::problem::Problem;
@@ -21,6 +21,8 @@ use stats::significance::{Judged, Measure};
 /// narrower ones. With more, a line has no room for two titles and the name of a procedure. The
 /// head has the whole name.
 const MAX_TITLE: (usize, usize) = (18, 14);
+/// Titles of columns where there is no room for names, and the words of the head that explain them.
+const SETS: [&str; 2] = ["set 1", "set 2"];
 /// Characters in a wide line.
 const WIDE: usize = 100;
 
@@ -88,7 +90,31 @@ impl DiffReport {
         let rests = [a, b].map(|name| name.get(common..).unwrap_or_default().to_owned());
         let [first, second] = self.names();
         let is_told = first != second && rests.iter().all(|rest| !rest.is_empty());
-        if is_told && fit(&rests) { rests } else { ["set 1", "set 2"].map(str::to_owned) }
+        if is_told && fit(&rests) { rests } else { SETS.map(str::to_owned) }
+    }
+
+    /// Says in the head what the columns of the sets are; gives the unit for their titles.
+    fn columns_head(
+        &self,
+        titles: &[String; 2],
+        is_cpu: bool,
+        style: &Style,
+        out: &mut dyn Write,
+    ) -> io::Result<&'static str> {
+        if *titles == SETS && !style.verbose {
+            for (word, name) in SETS.into_iter().zip(self.names()) {
+                head(style, out, word, &escape(name))?;
+            }
+        }
+        let part = if are_runs(&self.sets) { "run" } else { "epoch" };
+        let (unit, says) = match self.sets.measure {
+            Measure::Share => (" %", "percent of the set's samples".to_owned()),
+            Measure::Amount => ("", format!("{}s per {part}", self.sets.noun())),
+            Measure::Rate if is_cpu => (" CPU %", "CPU time in percent of one CPU".to_owned()),
+            Measure::Rate => (" /s", format!("{}s per second", self.sets.noun())),
+        };
+        head(style, out, "columns", &says)?;
+        Ok(unit)
     }
 
     fn shown(&self) -> &[DiffRow] {
@@ -161,16 +187,16 @@ impl Report for DiffReport {
         for (word, says) in self.totals.lines(&self.sets) {
             head(style, out, word, &says)?;
         }
-        writeln!(out)?;
         let (measure, mut table) = (self.sets.measure, Table::default());
-        let unit = match measure {
-            Measure::Share => " %",
-            Measure::Amount => "",
-            Measure::Rate => " /s",
-        };
-        for name in self.short_titles(style.columns) {
+        let titles = self.short_titles(style.columns);
+        let is_cpu = measure == Measure::Rate && is_time(&self.sets);
+        let unit = self.columns_head(&titles, is_cpu, style, out)?;
+        writeln!(out)?;
+        for name in titles {
             table.number(&format!("{name}{unit}"), "");
         }
+        // Samples in a second stand for so many percent of one CPU.
+        let scale = if is_cpu { self.sets.weight / 1e7 } else { 1.0 };
         let is_exact = self.sets.is_exact();
         table.number("change", "");
         if !is_exact {
@@ -183,18 +209,22 @@ impl Report for DiffReport {
         let number = |value: f64| match measure {
             Measure::Share => percent(value),
             Measure::Amount => thousands(value.round() as u64),
+            Measure::Rate if is_cpu => format!("{:.2}", value * scale),
             Measure::Rate => rate(value),
+        };
+        let signed = |value: f64| match is_cpu && value.is_finite() {
+            true => format!("{:+.2}", value * scale),
+            false => signed(measure, value),
         };
         let row = |row: &DiffRow| {
             let change = &row.judged.change;
-            let interval = (!is_exact).then(|| {
-                format!("{}–{}", signed(measure, change.low), signed(measure, change.high))
-            });
+            let interval =
+                (!is_exact).then(|| format!("{}–{}", signed(change.low), signed(change.high)));
             let relative =
                 row.relative().map_or_else(|| "new".to_owned(), |by| format!("{:+.1}", by * 100.0));
             let mark =
                 (!is_exact).then(|| if row.judged.significant { "*" } else { "" }.to_owned());
-            let cells = [number(row.a), number(row.b), signed(measure, change.value)];
+            let cells = [number(row.a), number(row.b), signed(change.value)];
             cells.into_iter().chain(interval).chain([relative]).chain(mark).collect()
         };
         // What took more of the time is red, what took less is green, what may be chance is

@@ -66,6 +66,7 @@ mod truth;
 mod whatcg;
 mod why;
 
+pub use builds::brief_id;
 pub use calc::{BlockRow, CalcReport, EdgeRow, Found, InstructionCost, Model, Runs};
 pub use correction::{
     CorrectedTime, CorrectionReport, CorrectionRow, CostRow, InSituCosts, InSituSays, Unbounded,

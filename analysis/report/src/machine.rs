@@ -8,7 +8,7 @@ use model::{MeasuredCache, MeasuredMachine, MeasuredTlb, Spread};
 
 use super::quantity::{bytes, counted, thousands};
 use super::table::{Cell, Table};
-use super::text::{head, note};
+use super::text::{detail, head, note};
 use super::{Report, Style};
 
 /// `dcpi machine`.
@@ -87,6 +87,8 @@ impl From<Spread> for Told {
     }
 }
 
+/// Lines of what was found that are shown without `-v`, the most important ones.
+const BRIEF: usize = 2;
 /// Smallest share of the CPUs' time taken by other programs that is reported: an idle system's own
 /// work takes less.
 const OTHERS_TOLD: f64 = 0.05;
@@ -383,18 +385,23 @@ impl Report for MachineReport {
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let MeasuredMachine { cpu_model, cpuid, core_ghz, clock, .. } = &self.measured;
-        for (number, line) in self.verdict().iter().enumerate() {
+        let verdict = self.verdict();
+        let shown = if style.verbose { verdict.len() } else { BRIEF };
+        for (number, line) in verdict.iter().take(shown).enumerate() {
             head(style, out, if number == 0 { "found" } else { "" }, line)?;
         }
         let who = format!("{cpu_model}, family {} model {}", cpuid.family, cpuid.model);
-        head(style, out, "processor", &format!("{who}, {:.2} GHz", core_ghz.value))?;
+        detail(style, out, "processor", &format!("{who}, {:.2} GHz", core_ghz.value))?;
         let rounds = counted(self.rounds as u64, "round");
         let unsure = match self.rounds {
             1 => ": how far quantities move is not known; raise --seconds",
             _ => "",
         };
         let measured = format!("{rounds} in {:.1} s{unsure}", self.seconds);
-        head(style, out, "measured", &measured)?;
+        // What makes the numbers worse is said without -v, too.
+        if style.verbose || self.rounds == 1 {
+            head(style, out, "measured", &measured)?;
+        }
         if self.others_share >= OTHERS_TOLD {
             let busy = format!(
                 "others had {:.0} % of the CPUs' time meanwhile, so ranges are wider; measure \
@@ -407,7 +414,7 @@ impl Report for MachineReport {
             "{:.3} ticks per ns, in steps of {:.1} ns: shorter times are not told apart",
             clock.ticks_per_ns, clock.step_ns
         );
-        head(style, out, "counter", &step)?;
+        detail(style, out, "counter", &step)?;
         writeln!(out)?;
         self.sizes_table().write(style, out)?;
         writeln!(out)?;
@@ -420,6 +427,10 @@ impl Report for MachineReport {
              pieces of 512 loads; of page walks from the fewest pages beyond the TLBs to many \
              pages while other CPUs read. more: beyond the load itself",
         )?;
+        let left_out = verdict.len().saturating_sub(shown) as u64;
+        if left_out > 0 {
+            note(style, out, &format!("{} on what was found: -v", counted(left_out, "more line")))?;
+        }
         let unseen = self.unseen();
         if unseen > 0 {
             let places = counted(unseen, "place");

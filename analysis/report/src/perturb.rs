@@ -6,7 +6,7 @@ use measure::Interval;
 
 use super::quantity::{counted, percent, plain};
 use super::table::{Cell, Colour, Table};
-use super::text::{head, line, note};
+use super::text::{detail, head, line, note};
 use super::{Report, Style};
 
 crate::fields! {
@@ -302,12 +302,14 @@ impl Report for PerturbReport {
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         line(style, out, 0, &super::escape(&self.verdict()))?;
-        writeln!(out)?;
-        head(style, out, "command", &self.command)?;
+        if style.verbose {
+            writeln!(out)?;
+        }
+        detail(style, out, "command", &self.command)?;
         if self.false_alarms.is_some() {
             return self.notes.iter().try_for_each(|text| note(style, out, text));
         }
-        head(style, out, "observer", &self.observer)?;
+        detail(style, out, "observer", &self.observer)?;
         let runs = format!(
             "{} without it and {} with it in turns; {} of {:.1} ms of CPU time in each",
             self.baselines,
@@ -316,9 +318,9 @@ impl Report for PerturbReport {
             self.cpu_s * 1e3 / self.records.max(1) as f64,
         );
         head(style, out, "runs", &runs)?;
-        head(style, out, "slowdown", &self.slower())?;
+        detail(style, out, "slowdown", &self.slower())?;
         if let Some(moves) = self.moves(NAMED) {
-            head(style, out, "time moved", &moves)?;
+            detail(style, out, "time moved", &moves)?;
         }
         writeln!(out)?;
         self.table().write(style, out)?;

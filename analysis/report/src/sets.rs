@@ -257,8 +257,13 @@ impl SetsReport {
         notes.extend(self.left_out_note());
         if self.typical != Typical::default() {
             let (times, by) = (self.typical.factor.sqrt(), percent(self.typical.cv2.sqrt()));
+            // Of a factor that is written as 1.0, only what grows with the rows is left.
+            let spread = match times < 1.05 {
+                true => String::new(),
+                false => format!("{times:.1} times the standard deviation of sampling, and "),
+            };
             notes.push(format!(
-                "rows vary more than sampling explains: typically by {times:.1} times its standard deviation, large rows by {by} % of their size; marks allow for that"
+                "rows differ between measurements without a change of the program: typically by {spread}{by} % of a row's size; a * means more than that"
             ));
         }
         if !self.rebuilt.is_empty() {

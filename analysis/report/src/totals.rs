@@ -189,7 +189,7 @@ fn unit(sets: &SetsReport) -> &str {
 }
 
 /// Whether less of the event is less time.
-fn is_time(sets: &SetsReport) -> bool {
+pub(super) fn is_time(sets: &SetsReport) -> bool {
     ["ns", "cycles"].contains(&unit(sets))
 }
 

@@ -8,7 +8,7 @@ use super::fields::Within;
 use super::json::{Head, ProblemEntry};
 use super::quantity::{counted, thousands};
 use super::table::{Cell, Table};
-use super::text::{self, head, note, problem_lines, selection};
+use super::text::{self, detail, head, machine, note, problem_lines, selection};
 use super::{Model, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 
@@ -175,9 +175,11 @@ impl Report for TruthReport {
     type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        selection(&self.selection, style, out)?;
-        head(style, out, "counts", &self.counts)?;
-        self.model.iter().try_for_each(|model| head(style, out, "machine", &model.shown()))?;
+        if style.verbose {
+            selection(&self.selection, style, out)?;
+        }
+        detail(style, out, "counts", &self.counts)?;
+        self.model.iter().try_for_each(|model| machine(style, out, model))?;
         let sum = self.all();
         let scored = self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.samples));
         let (samples, procedures) =
@@ -197,7 +199,7 @@ impl Report for TruthReport {
                 shares(&sum.blocks)
             ),
         )?;
-        head(
+        detail(
             style,
             out,
             "edges",
@@ -212,11 +214,11 @@ impl Report for TruthReport {
                 shares(&sum.rounds),
                 counted(sum.rounds.all as u64, "sample")
             );
-            head(style, out, "rounds", &of)?;
+            detail(style, out, "rounds", &of)?;
         }
         for (score, word) in sum.by_confidence.iter().zip(["low", "medium", "high"]).rev() {
             let part = score.all / sum.blocks.all.max(f64::MIN_POSITIVE) * 100.0;
-            head(
+            detail(
                 style,
                 out,
                 word,
@@ -232,7 +234,7 @@ impl Report for TruthReport {
                 cycles.least,
                 cycles.most
             );
-            head(style, out, "cycles", &what)?;
+            detail(style, out, "cycles", &what)?;
         }
         writeln!(out)?;
         self.table(style).write(style, out)?;

@@ -269,7 +269,7 @@ impl Report for WhyReport {
             let others = finding.alternatives.iter().map(|other| other.mechanism.to_string());
             let others: Vec<String> = others.collect();
             if !others.is_empty() {
-                line(style, out, 6, &format!("    or: {}", others.join("; ")))?;
+                line(style, out, 6, &format!("    other explanations: {}", others.join("; ")))?;
             }
             let Share { value, low, high } = finding.gain;
             if high > 0.0 && finding.mechanism != Mechanism::Unknown {

@@ -81,7 +81,7 @@ fn branches(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
     if let Some((instruction, untold)) = worst {
         let cycles = missed * hardware.mispredict_cycles;
         let text = format!(
-            "of the outcomes of `{}` at {:#x} {:.0} % follow from none of the four before",
+            "`{}` at {:#x}: {:.0} % of its outcomes cannot be told from its four outcomes before",
             instruction.text,
             instruction.address,
             100.0 * untold

@@ -162,7 +162,8 @@ const digit = new Map([...DIGITS].map((letter, value) => [letter, value]));
 export function trendOf(row: number): (number | null)[] {
   return Array.from({ length: top.weeks }, (_, week) => {
     const first = (row * top.weeks + week) * 2;
-    const value = 64 * (digit.get(top.trend[first]!) ?? 0) + (digit.get(top.trend[first + 1]!) ?? 0);
+    const [high, low] = [first, first + 1].map((at) => digit.get(top.trend[at]!) ?? 0);
+    const value = 64 * high! + low!;
     return value === 0 ? null : value / 4095;
   });
 }
@@ -225,7 +226,7 @@ function word(shown: string): string | null {
   return /^[A-Za-z0-9_.\/:@%+,=-]+$/.test(shown) ? shown : `'${shown.replaceAll("'", "'\\''")}'`;
 }
 
-/** The command, or the link, to a procedure's instructions; null: a name is too long for the page. */
+/** The command, or the link, to a procedure's instructions; null: a name is too long for it. */
 export function drill({ service, image, procedure }: Place): string | null {
   const names: Record<string, string> = { service, image, procedure };
   let whole = true;

@@ -215,7 +215,8 @@ export function MapView() {
         onZoom={(at) => turn({ zoom: at ? String(at) : "" })}
         onOpen={(call) => {
           const [service = "", image = "", procedure = ""] = of(call);
-          const is: State = { service, image, procedure: procedure === "(no symbol)" ? "" : procedure };
+          const named = procedure === "(no symbol)" ? "" : procedure;
+          const is: State = { service, image, procedure: named };
           turn({ ...OF_VIEW, ...is, v: "procedures" });
         }}
         label="Services, below them their images and procedures, as wide as their core-hours"

@@ -7,7 +7,8 @@ import {
   ROWS, SeenRow, ServiceRow, signed, TaxRow, thousands,
 } from "./data";
 import {
-  bar, columnsOf, coreHours, costs, Drill, hosts, image, Judged, largest, money, number, owner, procedure,
+  bar, columnsOf, coreHours, costs, Drill, hosts, image, Judged, largest, money, number, owner,
+  procedure,
   Rows, service, share, text, Titled, Trend, weekChange,
 } from "./parts";
 import { Procedures } from "./procedures";
@@ -24,7 +25,8 @@ function Notes({ row }: { row: ChangeRow }) {
       <h3 class="procedure-title">{row.procedure || `${row.image} (whole image)`}</h3>
       <p>
         {signed(row.cores)} cores: {change(row.change.value)} % of the time of {row.service}
-        {" "}({change(row.change.low)} to {change(row.change.high)} %), on {counted(row.hosts, "host")}
+        {" "}({change(row.change.low)} to {change(row.change.high)} %), on
+        {" "}{counted(row.hosts, "host")}
         ; {figure(row.q)} of such marks are false.
       </p>
       {ofBuilds && <p>Build {build(row.build_old)} to {build(row.build_new)}.</p>}
@@ -57,7 +59,9 @@ const CHANGES: Column<ChangeRow>[] = [
   image(1),
   service(),
   owner(),
-  text("Note", (row) => (row.accepted ? "accepted" : row.moved_with.length ? "moved?" : ""), "70px", 2),
+  text(
+    "Note", (row) => (row.accepted ? "accepted" : row.moved_with.length ? "moved?" : ""), "70px", 2,
+  ),
 ];
 
 function Changes({ label, rows }: { label: string; rows: ChangeRow[] }) {
@@ -72,7 +76,9 @@ function Changes({ label, rows }: { label: string; rows: ChangeRow[] }) {
         isChosen={(row) => row === chosen}
       />
       {chosen ? <Notes row={chosen} /> : rows.length > 0 && (
-        <p class="hint">A click, or Enter, shows a change's builds and the way to its instructions.</p>
+        <p class="hint">
+          A click, or Enter, shows a change's builds and the way to its instructions.
+        </p>
       )}
     </>
   );
@@ -223,7 +229,8 @@ export function FleetView() {
             columns={[
               machines.text("Type", (row) => row.type), hosts(),
               machines.number("CPUs", (row) => row.cpus, thousands, { width: "72px" }),
-              coreHours(), machines.number("Busy %", (row) => row.busy, hundredths, { width: "72px" }),
+              coreHours(),
+              machines.number("Busy %", (row) => row.busy, hundredths, { width: "72px" }),
             ]}
           />
         </Titled>
@@ -278,9 +285,12 @@ export function HostsView() {
           label="Samples"
           rows={fates()}
           columns={[
-            samples.text("Fate", (row) => row.fate, "110px"), samples.text("Reason", (row) => row.reason),
+            samples.text("Fate", (row) => row.fate, "110px"),
+            samples.text("Reason", (row) => row.reason),
             samples.number("Samples", (row) => row.samples, thousands, { width: "130px" }),
-            samples.number("%", (row) => row.samples / (ledger.taken || 1), hundredths, { width: "64px" }),
+            samples.number(
+              "%", (row) => row.samples / (ledger.taken || 1), hundredths, { width: "64px" },
+            ),
             bar<Fate>((row) => row.samples, ledger.taken),
           ]}
         />
@@ -304,7 +314,8 @@ export function HostsView() {
             label="Heard for less than half of the week"
             rows={heard.half}
             columns={[
-              half.text("Host", (row) => row.host), half.number("Covered %", (row) => row.covered, hundredths),
+              half.text("Host", (row) => row.host),
+              half.number("Covered %", (row) => row.covered, hundredths),
             ]}
           />
         </Titled>
@@ -313,7 +324,8 @@ export function HostsView() {
             label="Clocks ahead"
             rows={heard.clocks}
             columns={[
-              clocks.text("Host", (row) => row.host), clocks.number("Seconds", (row) => row.ahead_s, thousands),
+              clocks.text("Host", (row) => row.host),
+              clocks.number("Seconds", (row) => row.ahead_s, thousands),
             ]}
           />
         </Titled>

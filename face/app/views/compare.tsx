@@ -1,11 +1,15 @@
 // Two selections side by side: what changed, with intervals, and a verdict.
 import { useMemo, useState } from "preact/hooks";
 import { diffWords, sets, useAbout, useDiff, useImages } from "../facts";
-import { amount, buildsOf, count, Diff, DiffRow, moment, percent, words, ZONE } from "../model";
+import {
+  amount, brief, buildsOf, count, Diff, DiffRow, EpochRow, moment, percent, words, ZONE,
+} from "../model";
+import { isScript } from "../calls";
 import { Command, matcher, Name, Problems, Restricted, Search } from "../parts";
 import { config } from "../source";
 import { change, useStateOfLink } from "../state";
 import { Column, Table } from "../table";
+import { ReadySets, Sides, WhyOfSides } from "./sides";
 
 /** A number of a row, in the unit of its column. */
 type Shown = (value: number, digits?: number) => string;
@@ -15,6 +19,13 @@ const MEASURES: Record<string, [string, string, Shown]> = {
   share: [" %", "Percentage points", percent],
   samples: ["", "Samples", (value) => count(value)],
   samples_per_s: ["/s", "Samples a second", (value) => value.toPrecision(3)],
+};
+
+/** What the numbers of a side are of, by measure. */
+const OF: Record<string, string> = {
+  share: "Percent of the samples of that side",
+  samples: "Samples of one run or epoch of that side",
+  samples_per_s: "In each second of that side: of CPU time, percent of one CPU",
 };
 
 function signed(change: number, shown: Shown): string {
@@ -56,10 +67,10 @@ function columns(diff: Diff): Column<DiffRow>[] {
     number: true, key: (row) => Math.abs(row.change),
     cell: (row) => <Change row={row} most={most} shown={shown} />,
   }, {
-    title: `Before${unit}`, width: wide, number: true, key: (row) => row.a,
+    title: `Before${unit}`, hint: OF[diff.measure], width: wide, number: true, key: (row) => row.a,
     cell: (row) => shown(row.a), spare: 1,
   }, {
-    title: `After${unit}`, width: wide, number: true, key: (row) => row.b,
+    title: `After${unit}`, hint: OF[diff.measure], width: wide, number: true, key: (row) => row.b,
     cell: (row) => shown(row.b), spare: 1,
   }, {
     title: "By %", hint: "Of what it was before", width: "76px", number: true, spare: 2,
@@ -86,7 +97,25 @@ const REASONS: Record<string, string> = {
   not_same_work: "both sets ran for times of their own, so only shares compare",
 };
 
-function Verdict({ diff }: { diff: Diff }) {
+/** The row that changed most, in words. */
+function most(rows: DiffRow[], diff: Diff): string {
+  const [row] = [...rows].sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
+  if (!row) return "";
+  const [title, , shown] = measureOf(diff);
+  const unit = title === "" ? " samples" : title === " CPU %" ? " % of a CPU" : title;
+  const times = row.a > 0 && row.b > 0 ? row.b / row.a : 0;
+  const by = times >= 1.95 ? ` (${times.toFixed(1)} times as much)`
+    : row.relative === null ? "" : ` (${signed(row.relative, percent)} %)`;
+  return ` Most: ${brief(row.procedure, !isScript(row.image))} (${row.image}) takes`
+    + ` ${row.change > 0 ? "more" : "less"}, ${shown(row.a)}${unit} before and`
+    + ` ${shown(row.b)}${unit} after${by}.`;
+}
+
+function Verdict({ diff, sets, epochs }: {
+  diff: Diff;
+  sets: [string, string];
+  epochs: EpochRow[];
+}) {
   const { totals } = diff;
   const real = diff.rows.filter((row) => row.significant);
   const more = real.filter((row) => row.change > 0).length;
@@ -103,24 +132,26 @@ function Verdict({ diff }: { diff: Diff }) {
             : `${real.length === 1 ? "1 procedure" : `${real.length} procedures`} changed: `
               + `${more} with more time, ${real.length - more} with less.`}
         </strong>
+        {most(real, diff)}
       </p>
+      <Sides sets={sets} epochs={epochs} />
       <p>
-        {diff.names.a}: {total(totals.a)}, {diff.names.b}: {total(totals.b)}.
+        In all {total(totals.a)} before, {total(totals.b)} after.
         {totals.ratio
           ? ` Ratio ${totals.ratio.value.toFixed(3)} (${totals.ratio.low.toFixed(3)} to ${
             totals.ratio.high.toFixed(3)}): ${words(totals.verdict)}.`
           : ` No verdict on the whole: ${
             reason ?? words(totals.why ?? "not known")}.`}
       </p>
-      {diff.rebuilt.length > 0 && <p class="hint">Rebuilt in between: {diff.rebuilt.join(", ")}.</p>}
+      {diff.rebuilt.length > 0 && (
+        <p class="hint">Rebuilt in between: {diff.rebuilt.join(", ")}.</p>
+      )}
     </div>
   );
 }
 
-function Choose() {
+function Choose({ epochs: rows }: { epochs: EpochRow[] }) {
   const from = useStateOfLink();
-  const { epochs } = useAbout();
-  const rows = epochs?.rows ?? [];
   const [a, setA] = useState(from["a"] || (rows.length > 1 ? "@-1" : ""));
   const [b, setB] = useState(from["b"] || "latest");
   const builds = buildsOf(useImages().data?.rows ?? []);
@@ -145,7 +176,8 @@ function Choose() {
       class="options"
       onSubmit={(event) => {
         event.preventDefault();
-        say(a ? "" : "Name a set before: an epoch, a time such as since:14:00,until:14:05, a build.");
+        say(a ? ""
+          : "Name a set before: an epoch, a time such as since:14:00,until:14:05, a build.");
         change({ a, b });
       }}
     >
@@ -166,6 +198,7 @@ export function Compare() {
   const from = useStateOfLink();
   const both = sets();
   const asked = useDiff();
+  const epochs = useAbout().epochs?.rows ?? [];
   const filter = from["q"] ?? "";
   const rows = useMemo(() => {
     const is = matcher(filter);
@@ -175,18 +208,20 @@ export function Compare() {
   return (
     <section aria-labelledby="view-title">
       <h2 id="view-title">Compare</h2>
-      {config.live && <Choose key={`${from["a"]} ${from["b"]}`} />}
+      {config.live && <ReadySets />}
+      {config.live && <Choose key={`${from["a"]} ${from["b"]}`} epochs={epochs} />}
       {!both && !config.live && (
         <p class="hint">
-          This file has one selection. <code>dcpi html --diff SET --diff SET -o page.html</code> makes
-          one that compares, and <code>dcpi serve</code> compares any two.
+          This file has one selection. <code>dcpi html --diff SET --diff SET -o page.html</code>
+          {" "}makes one that compares, and <code>dcpi serve</code> compares any two.
         </p>
       )}
       {both && (
         <Restricted of={asked} what="comparison">
           {(diff) => (
             <>
-              <Verdict diff={diff} />
+              <Verdict diff={diff} sets={both} epochs={epochs} />
+              <WhyOfSides diff={diff} sets={both} />
               <div class="options">
                 <Search label="Filter" value={filter} onChange={(q) => change({ q }, true)} />
                 <span class="hint" role="status">

@@ -2,11 +2,14 @@
 import { useMemo } from "preact/hooks";
 import { bottomUp, Call, focused, foundShare } from "../calls";
 import { By, isDark, paint } from "../colours";
-import { MIN, sets, THREADS_MIN, treeWords, useDiff, useEvent, useImages, useTree, useWhy } from "../facts";
+import {
+  MIN, sets, THREADS_MIN, treeWords, useDiff, useEvent, useImages, useTree, useWhy,
+} from "../facts";
 import { Flame } from "../flame";
 import { percent } from "../model";
 import { Command, matcher, Problems, Search, Segmented, Unmet, Wait } from "../parts";
 import { change, State, useStateOfLink } from "../state";
+import { SharesOf, ThatWhole } from "../whole";
 
 const COLOURS: [string, string][] = [
   ["image", "Image"], ["kind", "Kind"], ["cause", "Cause"], ["change", "Change"],
@@ -64,13 +67,14 @@ export function FlameOf({ event, small = false }: { event: string; small?: boole
     return <Unmet of={shown.words} filters={shown.unmet} />;
   }
   return (
+    <SharesOf event={event} isOfAll>
     <Wait asked={asked} what="call stacks">
       {(tree) => shaped && colours && (
         <>
           {shaped.length === 1 && <p class="hint" role="status">No call stack has this.</p>}
           {number && (
             <p class="hint" role="status">
-              {number[0]} calls found, with {percent(number[1])} % of the time
+              {number[0]} calls found, with {percent(number[1])} % of <ThatWhole />
             </p>
           )}
           <Flame
@@ -91,13 +95,14 @@ export function FlameOf({ event, small = false }: { event: string; small?: boole
             <p class="hint">
               Not drawn: {tree.omitted.rows.toLocaleString("en")} calls of less than
               {" "}{byThread ? THREADS_MIN : MIN} each,
-              {" "}{percent(tree.omitted.share)} % of the time together.
+              {" "}{percent(tree.omitted.share)} % of <ThatWhole /> together.
               {!small && from["invert"] && " The command counts them in."}
             </p>
           )}
         </>
       )}
     </Wait>
+    </SharesOf>
   );
 }
 

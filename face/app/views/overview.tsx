@@ -1,5 +1,5 @@
 // What takes the time and why, beside the calls: the first view.
-import { useEvent, useImages, useProf, useWhy, WHY } from "../facts";
+import { useEvent, useImages, useOwn, useWhy, WHY } from "../facts";
 import {
   briefId, buildsOf, Finding, imageOf, interval, percent, Prof, ProfRow, words,
 } from "../model";
@@ -9,6 +9,7 @@ import { CLASSES } from "../colours";
 import { IMAGE, parts } from "../source";
 import { linkTo, useStateOfLink } from "../state";
 import { Meaning } from "../terms";
+import { SharesOf, ThatWhole } from "../whole";
 import { FlameOf } from "./flames";
 
 /** Findings that are shown before the others are asked for. */
@@ -34,7 +35,7 @@ function Gain({ of: { gain, share } }: { of: Finding }) {
   }
   return (
     <p class="gain">
-      To gain: <strong>{percent(gain.value)} %</strong> of the time ({interval(gain)})
+      To gain: <strong>{percent(gain.value)} %</strong> of <ThatWhole /> ({interval(gain)})
     </p>
   );
 }
@@ -51,6 +52,7 @@ function Card(
       <div class="finding-share">
         <strong>{percent(finding.share.value)} %</strong>
         <small>{interval(finding.share)}</small>
+        <small>of <ThatWhole /></small>
       </div>
       <div class="finding-text">
         <h3>
@@ -75,8 +77,9 @@ function Card(
             {finding.evidence.slice(2).map((one) => <p class="evidence">{one.text}</p>)}
             {finding.alternatives.length > 0 && (
               <p class="evidence">
-                Or: {finding.alternatives.map((other) =>
-                  `${words(other.mechanism)} (${percent(other.probability, 0)} %)`).join(", ")}
+                Other explanations: {finding.alternatives.map((other) =>
+                  `${words(other.mechanism)} (probability ${percent(other.probability, 0)} %)`)
+                  .join(", ")}
               </p>
             )}
           </details>
@@ -94,7 +97,7 @@ function Hottest({ prof, event }: { prof: Prof; event: string }) {
   const most = own[0]?.share[event]?.high ?? 1;
   return (
     <div class="panel">
-      <h3>Most time of their own</h3>
+      <h3>Most time of their own, % of <ThatWhole /></h3>
       <ul class="hottest">
         {own.slice(0, 10).map((row) => (
           <li>
@@ -124,7 +127,7 @@ function HottestImages({ prof, event }: { prof: Prof; event: string }) {
     imageValue(row.image ?? "", row.image_id ?? "", builds.has(row.image ?? ""));
   return (
     <div class="panel">
-      <h3>Most time by image</h3>
+      <h3>Most time by image, % of <ThatWhole /></h3>
       <ul class="hottest">
         {[...prof.rows].sort((a, b) => share(b) - share(a)).slice(0, 10).map((row) => (
           <li>
@@ -143,7 +146,7 @@ function HottestImages({ prof, event }: { prof: Prof; event: string }) {
 
 export function Overview() {
   const why = useWhy();
-  const prof = useProf();
+  const own = useOwn();
   const { event } = useEvent();
   const images = useImages().data;
   const from = useStateOfLink();
@@ -171,7 +174,7 @@ export function Overview() {
               )}
               {why.note ? data.findings.length === 0 && <p>Nothing is found there.</p> : (
                 <p class="hint">
-                  Not explained: {percent(data.unexplained.value)} % of the time.
+                  Not explained: {percent(data.unexplained.value)} % of <ThatWhole />.
                 </p>
               )}
             </>
@@ -185,12 +188,12 @@ export function Overview() {
         {event && (
           <div class="two">
             <div>
-              <Restricted of={prof} what="procedures">
+              <Restricted of={own} what="procedures">
                 {(data) => <Hottest prof={data} event={event.name} />}
               </Restricted>
             </div>
             {images && !images.rows[0]?.procedure && parts(from).length === 0 && (
-              <HottestImages prof={images} event={event.name} />
+              <SharesOf><HottestImages prof={images} event={event.name} /></SharesOf>
             )}
           </div>
         )}

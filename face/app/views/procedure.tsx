@@ -9,6 +9,7 @@ import {
 } from "../model";
 import { Command, Name, Problems, said, Segmented, ShareCell, Wait } from "../parts";
 import { config, IMAGE, isOfThreads, ofSet, unmet, useReport } from "../source";
+import { SharesOf, useWholeOf } from "../whole";
 import { change, linkTo, useStateOfLink } from "../state";
 import { Meaning, meaning } from "../terms";
 import { measureOf } from "./compare";
@@ -394,6 +395,7 @@ function Taken({ name, image }: { name: string; image: string }) {
   const own = event && row?.share[event.name];
   const withCalls = event && row?.inclusive?.[event.name];
   const of = rows.length > 1 && row?.image_id ? briefId(row.image_id) : image;
+  const whole = useWholeOf(prof.isOfAll);
   const isCode = !isScript(image) && image !== "" && !row?.inlined && !name.startsWith("[");
   const builds = useMemo(
     () => new Set(buildsOf(prof.data?.rows ?? []).map((one) => one.name)), [prof.data],
@@ -408,7 +410,7 @@ function Taken({ name, image }: { name: string; image: string }) {
       <h2 id="view-title" class="procedure-title" title={name}>{brief(name, !isScript(image))}</h2>
       <p class="facts">
         <span class="cut">{row ? imageOf(row, builds) : image}</span>
-        {own && <span>own {percent(own.value)} % ({interval(own)})</span>}
+        {own && <span>own {percent(own.value)} % ({interval(own)}) of {whole}</span>}
         {withCalls && <span>with calls {percent(withCalls.value)} % ({interval(withCalls)})</span>}
         <a href={linkTo({ v: "flame", focus: name, q: "", zoom: "" })}>Its stacks</a>
       </p>
@@ -420,7 +422,7 @@ function Taken({ name, image }: { name: string; image: string }) {
       ))}
       {neighbours && neighbours.share > 0 && event && (
         <>
-          <div class="two">
+          <SharesOf name={`the time of ${brief(name)} with calls`}><div class="two">
             <Neighbours
               title="Called by" rows={neighbours.callers} of={neighbours.share}
               none="No caller is known."
@@ -429,7 +431,7 @@ function Taken({ name, image }: { name: string; image: string }) {
               title="Calls" rows={neighbours.callees} of={neighbours.share}
               none="It calls nothing that took time."
             />
-          </div>
+          </div></SharesOf>
           <p class="hint">
             Shares of its time with calls; itself {percent(neighbours.own / neighbours.share)} %.
             {rows.length > 1 && " All builds of the image together; the command is of one."}
@@ -444,7 +446,9 @@ function Taken({ name, image }: { name: string; image: string }) {
             "It has no instructions of its own to show."}
         </p>
       )}
-      {!config.live && isCode && !row && <p class="hint">This file lists the hottest procedures.</p>}
+      {!config.live && isCode && !row && (
+        <p class="hint">This file lists the hottest procedures.</p>
+      )}
     </>
   );
 }

@@ -23,13 +23,13 @@ function columns(
   const most = Math.max(...prof.rows.slice(0, 2000).map((row) => row.share[name]?.high ?? 0), 0.01);
   const all: Column<ProfRow>[] = [{
     title: "Own %", hint: "Time of the code itself", width: "112px", narrow: "74px", number: true,
-    key: (row) => value(row, name, false),
+    key: (row) => value(row, name, false), isShare: true,
     cell: (row) => <ShareCell share={row.share[name]} most={most} />,
   }];
   if (withCalls) {
     all.push({
       title: "With calls %", hint: "Time with all that it called", width: "120px",
-      narrow: "86px", number: true,
+      narrow: "86px", number: true, isShare: true,
       key: (row) => value(row, name, true),
       cell: (row) => <ShareCell share={row.inclusive?.[name]} />,
     });
@@ -62,7 +62,8 @@ function columns(
   });
   if (byImage) {
     all.push({
-      title: "Kind", width: "100px", key: (row) => row.kind ?? "", cell: (row) => row.kind, spare: 1,
+      title: "Kind", width: "100px", key: (row) => row.kind ?? "", cell: (row) => row.kind,
+      spare: 1,
     });
   }
   return all;

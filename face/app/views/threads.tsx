@@ -47,7 +47,7 @@ function columns(ofEvent: string, prof: Prof, of: string): Column<ProfRow>[] {
   const share = (row: ProfRow) => row.share[event.name]?.value ?? 0;
   const most = Math.max(...prof.rows.map((row) => row.share[event.name]?.high ?? 0), 0.01);
   const all: Column<ProfRow>[] = [{
-    title: "Share %", width: "120px", narrow: "74px", number: true, key: share,
+    title: "Share %", width: "120px", narrow: "74px", number: true, key: share, isShare: true,
     cell: (row) => <ShareCell share={row.share[event.name]} most={most} />,
   }, {
     title: event.unit === "ns" ? "Time" : "Count", width: "84px", number: true, key: share,

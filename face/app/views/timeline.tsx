@@ -1,14 +1,16 @@
 // Time over time: a range is brushed, and with a server everything follows it.
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { choose } from "../chooser";
 import { useEvent, useShown } from "../facts";
 import { useWidth } from "../flame";
 import {
-  amount, buildsOf, imageOf, moment, percent, Slice, span, Timeline, TimelineRow, ZONE,
+  amount, briefId, buildsOf, imageOf, moment, percent, Slice, span, Timeline, TimelineRow, ZONE,
 } from "../model";
-import { commandOf, timelineOf } from "../only";
+import { commandOf, imageValue, timelineOf } from "../only";
 import { Command, Name, Problems, Restricted, Segmented, ShareCell } from "../parts";
-import { config, IMAGE, isOfThreads, parts } from "../source";
+import {
+  config, IMAGE, isOfThreads, ofRange, parts, Range, rangeOf, rangeOptions,
+} from "../source";
 import { change, useStateOfLink } from "../state";
 import { Column, Table } from "../table";
 import { NAMES } from "./threads";
@@ -68,11 +70,6 @@ function layers(timeline: Timeline): Layer[] {
   return [...top, { name, swatch: "layer-others", rates }];
 }
 
-interface Range {
-  since: number;
-  until: number;
-}
-
 /** Steps of the axis of time, in seconds. */
 const STEPS = [
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800,
@@ -111,7 +108,7 @@ interface Pointed {
 function Chart({ timeline, range, setRange }: {
   timeline: Timeline;
   range: Range | null;
-  setRange: (range: Range | null) => void;
+  setRange: (range: Range | null, isDone?: boolean) => void;
 }) {
   const svg = useRef<SVGSVGElement>(null);
   const frame = useRef<HTMLElement>(null);
@@ -192,7 +189,10 @@ function Chart({ timeline, range, setRange }: {
           setRange({ since: unix(slice.start), until: unix(slice.end) });
         }}
         onPointerMove={drag}
-        onPointerUp={() => setFrom(null)}
+        onPointerUp={() => {
+          setFrom(null);
+          setRange(range, true);
+        }}
         onPointerLeave={() => point(null)}
       >
         {bars}
@@ -269,8 +269,10 @@ interface Summed {
 
 /** The rows within a range, and all others together. Shares are of all time there. */
 function within(timeline: Timeline, range: Range | null): Summed[] {
+  // Slices of a database that grows are others than those that the range was drawn over.
+  const middle = (slice: Slice) => (unix(slice.start) + unix(slice.end)) / 2;
   const is = (slice: Slice) =>
-    !range || (unix(slice.start) >= range.since && unix(slice.end) <= range.until);
+    !range || (middle(slice) >= range.since && middle(slice) <= range.until);
   const most = longest(timeline);
   const all = timeline.whole.filter(is).reduce((sum, slice) => sum + quantity(slice), 0);
   const summed = timeline.rows.map((row, at): Summed => {
@@ -295,8 +297,8 @@ function columns(isTime: boolean, builds: Set<string>): Column<Summed>[] {
   const whole = (value: number) => ({ value, low: value, high: value });
   const layer = (at: number) => (at < LAYERS ? `layer-${at}` : "layer-others");
   return [{
-    title: "Share %", hint: "Of all time in the chosen range", width: "112px", narrow: "74px",
-    number: true,
+    title: "Share %", hint: "In the chosen range", width: "112px", narrow: "74px",
+    number: true, isShare: true,
     key: (one) => one.share, cell: (one) => <ShareCell share={whole(one.share)} />,
   }, {
     title: isTime ? "Time" : "Count", width: "84px", number: true, key: (one) => one.sum,
@@ -317,7 +319,7 @@ function columns(isTime: boolean, builds: Set<string>): Column<Summed>[] {
           title={one.at < LAYERS ? undefined : "In the chart among all others"}
         />
         {one.row.key === one.row.image
-          ? <Name name={imageOf(one.row, builds)} />
+          ? <span class="cut name" title={one.row.key}>{imageOf(one.row, builds)}</span>
           : <Name name={named(one.row.key)} image={one.row.image ?? ""} />}
         {one.row.image && one.row.key !== one.row.image
           && <small class="cut">{imageOf(one.row, builds)}</small>}
@@ -334,8 +336,10 @@ function Ends({ slices, range, setRange }: {
 }) {
   const begins = slices.map((slice) => unix(slice.start));
   const ends = slices.map((slice) => unix(slice.end));
-  const first = range ? Math.max(0, begins.indexOf(range.since)) : 0;
-  const last = range ? Math.max(first, ends.indexOf(range.until)) : slices.length - 1;
+  const at = (is: (slice: Slice) => boolean) => Math.max(0, slices.findIndex(is));
+  const first = range ? at((slice) => unix(slice.end) > range.since) : 0;
+  const last = range && range.until <= ends[ends.length - 1]!
+    ? Math.max(first, at((slice) => unix(slice.end) >= range.until)) : slices.length - 1;
   const set = (from: number, to: number) =>
     setRange({ since: begins[Math.min(from, to)]!, until: ends[Math.max(from, to)]! });
   const slider = (name: string, value: number, onInput: (value: number) => void) => (
@@ -355,17 +359,36 @@ function Ends({ slices, range, setRange }: {
   );
 }
 
-function iso(unix_s: number): string {
-  return new Date(unix_s * 1000).toISOString().replace(/\.\d+Z/, "Z");
+/** Pause after which a range holds for the page, in milliseconds: sliders move in steps. */
+const DRAWN_MS = 350;
+
+/**
+ * The range of the link while another is drawn: the page follows when it is done. A server would
+ * be asked for every step.
+ */
+function useRange(): [Range | null, (range: Range | null, isDone?: boolean) => void] {
+  const from = useStateOfLink();
+  const [drawn, draw] = useState<Range | null>(null);
+  const waits = useRef<ReturnType<typeof setTimeout>>();
+  useEffect(() => () => clearTimeout(waits.current), []);
+  const set = (range: Range | null, isDone = false) => {
+    clearTimeout(waits.current);
+    const settle = () => {
+      change({ ...ofRange(range), ...(range ? {} : { zoom: "" }) });
+      draw(null);
+    };
+    draw(range);
+    if (isDone || !range) settle();
+    else waits.current = setTimeout(settle, DRAWN_MS);
+  };
+  return [drawn ?? rangeOf(from), set];
 }
 
 function Brushed({ timeline }: { timeline: Timeline }) {
   const from = useStateOfLink();
-  const range = from["from"] ? { since: Number(from["from"]), until: Number(from["to"]) } : null;
-  const setRange = (to: Range | null) =>
-    change({ from: to ? String(to.since) : "", to: to ? String(to.until) : "" }, true);
+  const [range, setRange] = useRange();
   const slices = timeline.whole;
-  const rows = useMemo(() => within(timeline, range), [timeline, from["from"], from["to"]]);
+  const rows = useMemo(() => within(timeline, range), [timeline, range?.since, range?.until]);
   const isTime = slices[0]?.seconds !== undefined;
   const omitted = Math.max(0, 1 - rows.reduce((sum, one) => sum + one.share, 0));
   const table = useMemo(() => {
@@ -382,38 +405,26 @@ function Brushed({ timeline }: { timeline: Timeline }) {
           <>
             <span class="hint">
               {span(range.since, range.until)}
+              {config.live ? ": all views are of this time." : ": the table below is of this time."}
             </span>
-            {config.live
-              ? (
-                <button
-                  type="button" class="primary"
-                  onClick={() =>
-                    change({
-                      since: iso(range.since), until: iso(range.until), from: "", to: "",
-                    })}
-                >
-                  Show only this time everywhere
-                </button>
-              )
-              : (
-                <span class="hint">
-                  For a page of this time: <code>dcpi html --since {iso(range.since)} --until
-                    {" "}{iso(range.until)} -o part.html</code>
-                </span>
-              )}
             <button type="button" onClick={() => setRange(null)}>All of the time</button>
+            {config.live && (
+              <button type="button" onClick={() => change({ zoom: from["zoom"] ? "" : "range" })}>
+                {from["zoom"] ? "Chart of all of the time" : "Chart of this time alone"}
+              </button>
+            )}
           </>
         )}
       </p>
       <Table
         label="Time in the chosen range" rows={rows} columns={table} tall={14}
-        onOpen={({ row }) => open(row, timeline.by)}
+        onOpen={({ row }) => open(row, timeline)}
         sort={from["sort"] || "Share %"} onSort={(sort) => change({ sort }, true)}
       />
       {timeline.omitted > 0 && (
         <p class="hint">
-          {timeline.omitted.toLocaleString("en")} more with less time, {percent(omitted)} % together:
-          they are in the chart, among all others.
+          {timeline.omitted.toLocaleString("en")} more with less time, {percent(omitted)} %
+          together: they are in the chart, among all others.
         </p>
       )}
     </>
@@ -421,12 +432,15 @@ function Brushed({ timeline }: { timeline: Timeline }) {
 }
 
 /** What a row leads to: a procedure has a view, all else restricts the page to it. */
-function open(row: TimelineRow, by: string) {
-  const value = by === "command" ? commandOf(row) : row.key;
+function open(row: TimelineRow, { by, rows }: Timeline) {
+  const name = row.image ?? "";
+  const id = buildsOf(rows).some((one) => one.name === name) ? briefId(row.image_id ?? "") : "";
+  const value = by === "command" ? commandOf(row)
+    : by === "image" ? imageValue(row.key, id, id !== "") : row.key;
   if (by === "procedure") {
-    change({ v: "procedure", proc: row.key, image: row.image ?? "", id: "", addr: "" });
+    change({ v: "procedure", proc: row.key, image: name, id, addr: "" });
   } else if (by === "command" && row.pid) choose("pid", String(row.pid));
-  else if (by === "image" && !value.startsWith("[unresolved")) choose(IMAGE, value);
+  else if (by === "image" && !row.key.startsWith("[unresolved")) choose(IMAGE, value);
   else if (by !== "image" && !value.startsWith("[")) choose(by, value);
 }
 
@@ -437,9 +451,9 @@ export function TimelineView() {
   const by = from["of"] || (parts(from).some(isOfThreads) ? "command" : "image");
   const words = event
     ? ["timeline", `--by=${by}`, `--event=${event.name}`, SLICES, "-n40"] : null;
-  const asked = useShown<Timeline>(words, timelineOf);
-  const range = from["from"]
-    ? [`--since=${iso(Number(from["from"]))}`, `--until=${iso(Number(from["to"]))}`] : [];
+  const range = rangeOptions(rangeOf(from));
+  const reach = config.live && from["zoom"] ? "page" : "extent";
+  const asked = useShown<Timeline>(words, timelineOf, undefined, reach);
   return (
     <section aria-labelledby="view-title">
       <h2 id="view-title">Timeline</h2>
@@ -452,7 +466,8 @@ export function TimelineView() {
           ]}
         />
         <span class="hint">
-          A click on a bar chooses its time, drawing over the chart a range. A click on a row
+          A click on a bar chooses its time, drawing over the chart a range
+          {config.live ? ", which then holds for all views" : ""}. A click on a row
           {by === "procedure" ? " opens the procedure." : " restricts the page to it."}
         </span>
       </div>
@@ -463,7 +478,7 @@ export function TimelineView() {
         <Command
           of={words} more={range} unmet={asked.unmet}
           without={[
-            range.length > 0 && (asked.data?.omitted ?? 0) > 0
+            range.length > 0 && reach === "extent" && (asked.data?.omitted ?? 0) > 0
               && "that rows are those with the most time in all, not in the range",
           ]}
         />

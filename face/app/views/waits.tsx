@@ -5,6 +5,7 @@ import { treeWords, useTree } from "../facts";
 import { amount, words } from "../model";
 import { Command, Name, Problems, Segmented, ShareCell } from "../parts";
 import { change, linkTo, useStateOfLink } from "../state";
+import { SharesOf, ThatWhole } from "../whole";
 import { FlameOf } from "./flames";
 
 interface Sum {
@@ -48,7 +49,7 @@ function List({ title, rows, total, unit }: {
   const whole = (value: number) => ({ value, low: value, high: value });
   return (
     <div class="panel">
-      <h3>{title}</h3>
+      <h3>{title}, % of <ThatWhole /></h3>
       <ul class="hottest">
         {rows.slice(0, 14).map((row) => (
           <li>
@@ -88,10 +89,12 @@ export function Waits() {
         </span>
       </div>
       {of && unmet.length === 0 && (
-        <div class="two">
-          <List title="Waited for" rows={of.reasons} total={total} unit={unit} />
-          <List title="Waiting procedure" rows={of.waiters} total={total} unit={unit} />
-        </div>
+        <SharesOf event={wait} isOfAll>
+          <div class="two">
+            <List title="Waited for" rows={of.reasons} total={total} unit={unit} />
+            <List title="Waiting procedure" rows={of.waiters} total={total} unit={unit} />
+          </div>
+        </SharesOf>
       )}
       <FlameOf event={wait} small />
       <Command of={treeWords(wait)} unmet={unmet} />

@@ -71,6 +71,7 @@ pub fn write(report: &Report, nonce: &str, out: &mut dyn Write) -> io::Result<()
         subject: face::Subject::Fleet,
         title: escape(&format!("Fleet review {}", report.week)).into(),
         is_live: false,
+        note: None,
         db: String::new(),
         selection: Vec::new(),
         of_threads: Vec::new(),

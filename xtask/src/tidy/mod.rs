@@ -110,6 +110,9 @@ fn check(path: &str, text: &str) -> Vec<String> {
     if name.ends_with(".rs") {
         problems.extend(rust(path, text));
     }
+    if [".ts", ".tsx", ".mjs"].iter().any(|ending| name.ends_with(ending)) {
+        problems.extend(words::wide_script(text));
+    }
     problems.extend(c::problems(path, text));
     problems
 }
@@ -159,6 +162,7 @@ mod tests {
             ("ARCHITECTURE.md", map.as_str(), "keep the map small"),
             ("README.md", readme.as_str(), "121 lines"),
             ("x/y.md", wide.as_str(), "102 columns"),
+            ("face/app/x.tsx", wide.as_str(), "102 columns"),
             ("binary/image/src/id.rs", wide.as_str(), "102 columns"),
         ] {
             assert!(problems(path, text).contains(words), "{path}: {}", problems(path, text));

@@ -60,6 +60,13 @@ pub fn wide_markdown(text: &str) -> Vec<String> {
     problems
 }
 
+/// Lines of a script that are too wide.
+pub fn wide_script(text: &str) -> Vec<String> {
+    let columns = text.lines().map(|line| line.chars().count()).enumerate();
+    let wide = columns.filter(|(_, columns)| *columns > COLUMNS_MAX);
+    wide.map(|(number, columns)| too_wide(number, columns)).collect()
+}
+
 fn too_wide(number: usize, columns: usize) -> String {
     format!("line {}: {columns} columns, at most {COLUMNS_MAX}", number + 1)
 }

@@ -19,8 +19,8 @@ const COLUMNS_MAX: usize = 100;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Explain {
-    /// A word of a report: a column, a cause, a letter, a mechanism; without one, all words are
-    /// listed
+    /// A word of a report: a column, a cause, a letter, a mechanism; several words are one term or
+    /// a term each; without one, all words are listed
     #[arg(value_name = "TERM")]
     pub term: Vec<String>,
 }
@@ -51,18 +51,25 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Outcome, AnalysisError
         write_wrapped(out, &names.join("; "), columns)?;
         return Ok(Outcome::default());
     }
-    let mut found = named(&entries, asked);
-    if found.is_empty() {
-        found = mentioning(&entries, asked);
-        if !found.is_empty() {
-            let said = format!("No word of a report is {asked:?}; these meanings have it:");
-            write_wrapped(out, &said, columns)?;
-            writeln!(out)?;
+    let mut found = known(&entries, asked);
+    if found.is_empty() && args.term.len() > 1 {
+        // Several words are one term where there is such a term, else a term each.
+        for word in &args.term {
+            let of_word = known(&entries, word.trim());
+            if of_word.is_empty() {
+                return Err(no_such(word));
+            }
+            let is_new = |one: &&Entry| !found.iter().any(|known| std::ptr::eq(*known, *one));
+            let new: Vec<&Entry> = of_word.into_iter().filter(is_new).collect();
+            found.extend(new);
         }
+    } else if named(&entries, asked).is_empty() && !found.is_empty() {
+        let said = format!("No word of a report is {asked:?}; these meanings have it:");
+        write_wrapped(out, &said, columns)?;
+        writeln!(out)?;
     }
     if found.is_empty() {
-        let message = format!("no word of a report is {asked:?}; dcpi explain lists them");
-        return Err(AnalysisError::Refused(message));
+        return Err(no_such(asked));
     }
     for (number, entry) in found.iter().enumerate() {
         if number > 0 {
@@ -77,6 +84,16 @@ pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Outcome, AnalysisError
         }
     }
     Ok(Outcome::default())
+}
+
+fn no_such(asked: &str) -> AnalysisError {
+    AnalysisError::Refused(format!("no word of a report is {asked:?}; dcpi explain lists them"))
+}
+
+/// The entries of a word, else those whose meanings have it.
+fn known<'a>(entries: &'a [Entry], asked: &str) -> Vec<&'a Entry> {
+    let found = named(entries, asked);
+    if found.is_empty() { mentioning(entries, asked) } else { found }
 }
 
 /// The words with their other names and what they mean, for pages.
@@ -178,6 +195,23 @@ mod tests {
             assert!(!explained(&cause.to_string()).unwrap().is_empty());
         }
         assert_ne!(explained("d").unwrap(), explained("D").unwrap());
+    }
+
+    #[test]
+    fn several_words_are_one_term_or_a_term_each() {
+        let of = |terms: &[&str]| {
+            let term = terms.iter().map(|word| (*word).to_owned()).collect();
+            let mut out = Vec::new();
+            run(&Explain { term }, &mut out).map(|_| String::from_utf8(out).unwrap())
+        };
+        let one = of(&["dependency", "chain"]).unwrap();
+        assert!(one.starts_with("dependency_chain"), "{one}");
+        let both = of(&["likely", "dependency_chain"]).unwrap();
+        assert!(both.starts_with("certain, likely"), "{both}");
+        assert!(both.contains("\ndependency_chain"), "{both}");
+        let twice = of(&["likely", "possible"]).unwrap();
+        assert_eq!(twice.matches("certain, likely").count(), 1, "{twice}");
+        assert!(of(&["likely", "nosuch"]).is_err());
     }
 
     #[test]

@@ -24,6 +24,8 @@ const ROWS_MAX: usize = 100_000;
 const LISTINGS_MAX: usize = 500;
 /// Most procedures of a comparison that are listed on both sides.
 const SIDES_MAX: usize = 12;
+/// Procedures that took more time after, of which both sides have their causes.
+const GROWN: usize = 3;
 /// Most instructions of a listing: of a longer one, only those near samples are in the page.
 const LISTED_MAX: usize = 600;
 /// Instructions kept on either side of one with samples, in a listing that is too long.
@@ -65,6 +67,9 @@ pub struct Html {
     /// this set of epochs, time or database with the selection that the page is of
     #[arg(long = "diff", value_name = "SET", allow_hyphen_values = true)]
     pub diff: Vec<String>,
+    /// What the file is about, for its readers: shown in its head, at most 500 characters
+    #[arg(long, value_name = "TEXT", value_parser = parse_note)]
+    pub note: Option<String>,
     /// Include the samples of the idle loop in rows and shares
     #[arg(long)]
     pub idle: bool,
@@ -94,6 +99,17 @@ reports are those of call stacks, without listings. dcpi serve shows the same pa
 
 Exit codes: those of dcpi prof.";
 
+/// Most characters of a note: more would push what the page shows out of sight.
+pub(crate) const NOTE_MAX: usize = 500;
+
+fn parse_note(text: &str) -> Result<String, String> {
+    let length = text.chars().count();
+    if length > NOTE_MAX {
+        return Err(format!("has {length} characters, and a note has at most {NOTE_MAX}"));
+    }
+    Ok(text.trim().to_owned())
+}
+
 pub(crate) fn run(
     args: &Html,
     runner: Runner,
@@ -113,6 +129,7 @@ pub(crate) fn run(
         subject: face::Subject::Profile,
         title: "dcpi".to_owned(),
         is_live: false,
+        note: args.note.clone(),
         db: args.chosen.source.db().display().to_string(),
         selection: selection.words,
         of_threads: selection.of_threads,
@@ -202,6 +219,8 @@ impl Reports<'_> {
         } else {
             let by_image = self.make(&["prof", "-i"], &[], images)?;
             self.pin(&by_image);
+            // The page says since when each build of a program ran.
+            self.try_to_make(&["images"]);
             match self.make(&["prof", "--inclusive"], &["-n", &rows], images) {
                 Ok(prof) => prof,
                 Err(_) => self.make(&["prof"], &["-n", &rows], images)?,
@@ -273,6 +292,7 @@ impl Reports<'_> {
     /// Listings of the procedures that changed most, before and after.
     fn sides(&mut self, diff: &[u8], sets: [&str; 2]) {
         let diff: Value = serde_json::from_slice(diff).unwrap_or_default();
+        self.causes_of_sides(&diff, sets);
         let text = |row: &Value, name: &str| Some(row.get(name)?.as_str()?.to_owned());
         let changed: Vec<(String, String)> = rows(&diff)
             .take(SIDES_MAX.min(self.args.listings))
@@ -289,6 +309,34 @@ impl Reports<'_> {
                 key.extend(options.iter().map(String::as_str));
                 self.try_to_make(&[key.as_slice(), why].concat());
             }
+        }
+    }
+
+    /// Causes on both sides of what took more time after, for the procedures that changed most, as
+    /// `app/views/sides.tsx` asks for them.
+    fn causes_of_sides(&mut self, diff: &Value, sets: [&str; 2]) {
+        let grew = |row: &&Value| {
+            row.get("significant").and_then(Value::as_bool) == Some(true)
+                && row.get("change").and_then(Value::as_f64).is_some_and(|change| change > 0.0)
+        };
+        let change = |row: &Value| row.get("change").and_then(Value::as_f64).unwrap_or_default();
+        let mut grown: Vec<&Value> = rows(diff).filter(grew).collect();
+        grown.sort_by(|a, b| change(b).total_cmp(&change(a)));
+        let mut keys: Vec<Vec<String>> = Vec::new();
+        for row in grown.into_iter().take(GROWN) {
+            for set in sets {
+                let Some((options, of_set)) = page::of_set(set) else { continue };
+                let image = of_set.as_deref().or_else(|| row.get("image")?.as_str());
+                let mut key = words(&WHY);
+                key.extend(image.map(str::to_owned));
+                key.extend(options);
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        for key in keys {
+            self.try_to_make(&key.iter().map(String::as_str).collect::<Vec<_>>());
         }
     }
 

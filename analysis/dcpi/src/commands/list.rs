@@ -17,7 +17,7 @@ use annotate::listing;
 use names::named::{self, Candidate, InlinedInto, Meant};
 use names::procedures::{self, Known, Needed, Places};
 use names::sources::Sources;
-use query::error::AnalysisError;
+use query::error::{AnalysisError, quoted};
 use query::load::{self, ImageSamples, Samples};
 use query::problem::{self, Problem};
 use query::progress;
@@ -95,8 +95,14 @@ pub(crate) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         samples => samples?,
     };
     let Some(procedure) = args.procedure.clone() else {
-        let message = format!("{} is code: name a procedure of it too", args.image);
-        return Err(AnalysisError::Usage { message, help: "dcpi list --help".to_owned() });
+        return Err(AnalysisError::Refused(format!(
+            "{} is an image, of which dcpi list shows one procedure: dcpi list {} PROCEDURE{}; its \
+             procedures, the hottest first: dcpi prof {}",
+            args.image,
+            quoted(&args.image),
+            if args.source { " --source" } else { "" },
+            quoted(&args.image),
+        )));
     };
     let subject = ProcedureArguments { image: args.image.clone(), procedure };
     let damage = problem::damage(&samples.problems);

@@ -14,6 +14,7 @@ use report::fields::SchemaName;
 
 mod baseline;
 mod blocks;
+mod builds;
 mod by_thread;
 pub(crate) mod calc;
 pub(crate) mod calibrate;

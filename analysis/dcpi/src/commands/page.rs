@@ -98,11 +98,24 @@ pub(crate) fn json(
     last: Vec<String>,
     db: &Path,
 ) -> Result<(Vec<u8>, Outcome), AnalysisError> {
+    printed(run, [words, vec!["--format=json".to_owned()]].concat(), last, db)
+}
+
+/// What a command prints of the database `db`; `last` are arguments that end the line.
+///
+/// # Errors
+/// Those of the command.
+pub(crate) fn printed(
+    run: Runner,
+    words: Vec<String>,
+    last: Vec<String>,
+    db: &Path,
+) -> Result<(Vec<u8>, Outcome), AnalysisError> {
     let mut line: Vec<OsString> = vec!["dcpi".into()];
     line.extend(words.into_iter().map(OsString::from));
     let mut at = OsString::from("--db=");
     at.push(db);
-    line.extend([at, "--format=json".into()]);
+    line.push(at);
     line.extend(last.into_iter().map(OsString::from));
     run(line)
 }

@@ -19,6 +19,7 @@ use query::stacks::ByEvent;
 use report::{Callee, ImageName, OfStacks, Selection, StackEvent};
 use stats::Confidence;
 
+use super::builds;
 use crate::options::{Chosen, DisplayArgs};
 
 /// The event of CPU time in ns, on any machine.
@@ -425,8 +426,16 @@ impl Loaded {
                 why: String::new(),
             }),
             several => {
-                let known = several.iter().filter_map(|at| candidates.get(*at));
-                let known = known.map(|(_, subject, name)| shown(subjects, subject, name));
+                let known = || several.iter().filter_map(|at| candidates.get(*at));
+                let images: Vec<_> =
+                    known().filter_map(|(_, subject, _)| subjects.image(subject)).collect();
+                if images.len() == several.len()
+                    && let Some(why) =
+                        builds::apart(asked, images.into_iter().map(|one| &one.record))
+                {
+                    return Err(AnalysisError::Refused(why));
+                }
+                let known = known().map(|(_, subject, name)| shown(subjects, subject, name));
                 Err(AnalysisError::AmbiguousProcedure {
                     asked: asked.to_owned(),
                     known: known.collect(),

@@ -57,7 +57,7 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
     let question = Question {
         procedure: args.procedure.as_deref(),
         on: &args.on,
-        syntax: Syntax::Intel,
+        syntax: Syntax::Att,
         waits: false,
         least: args.min_samples,
     };

@@ -50,6 +50,17 @@ fn the_page_has_the_whole_command_of_each_report() {
 }
 
 #[test]
+fn a_note_is_in_the_page_and_has_a_limit() {
+    let db = Db::new();
+    db.epoch("node-7", typical());
+    assert!(page(&db, "--note slower?").contains("\"note\":\"slower?\""));
+    let long = ["html", "-o", "-", "--note", &"x".repeat(501), "--db", &db.root_text()];
+    let output = dcpi().args(long).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && said.contains("at most 500"), "{said}");
+}
+
+#[test]
 fn what_is_left_out_is_counted() {
     let db = Db::new();
     db.epoch("node-7", two_events());

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::database::{Db, typical};
-use crate::runs::{dcpi, json};
+use crate::runs::{dcpi, json, reports, shown};
 
 struct Server {
     child: Child,
@@ -79,6 +79,23 @@ fn a_report_is_what_the_command_prints_and_needs_the_key() {
     assert_eq!(server.ask("POST /", own, "").0, 405);
     let (status, page) = server.ask("GET /", own, "");
     assert!(status == 200 && page.contains("<html") && !page.contains(&server.key));
+}
+
+/// A served page is saved as the file that `dcpi html` writes, whatever the note is.
+#[test]
+fn a_file_is_what_html_writes() {
+    let db = recorded();
+    let server = Server::start(&db);
+    let key = format!("Authorization: Bearer {}\r\n", server.key);
+    let ask = |words: &str| server.ask(&format!("GET /file?{words}"), &server.address, &key);
+    let (status, file) = ask("a=--epoch%3Dlatest&a=--note%3D%3C%2Fscript%3E&a=%5Bext4%5D");
+    assert_eq!(status, 200);
+    let shown = shown(&db, "html [ext4] -o - --epoch=latest --note=</script>");
+    assert_eq!(reports(&file), reports(&shown));
+    assert_eq!(file.matches("</script>").count(), shown.matches("</script>").count());
+    assert!(file.contains("\"note\":\"\\u003c/script\\u003e\""), "{file}");
+    assert_eq!(ask("a=-o/etc/x").0, 400);
+    assert_eq!(server.ask("GET /file", &server.address, "").0, 403, "without the key");
 }
 
 /// Answers are kept, and given again only while the database is as it was.

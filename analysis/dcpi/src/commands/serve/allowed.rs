@@ -61,6 +61,9 @@ const VALUES: [&str; 22] = [
     "--until",
 ];
 
+/// Options with a value of `dcpi html` alone. Each is a text of the page or a set, checked below.
+const OF_FILES: [&str; 2] = ["--diff", "--note"];
+
 /// Most words of a request.
 const WORDS_MAX: usize = 40;
 
@@ -69,6 +72,15 @@ pub fn check(command: &str, words: &[String]) -> Result<(), String> {
     if !COMMANDS.contains(&command) {
         return Err(format!("there is no report {command}; there are {}", COMMANDS.join(", ")));
     }
+    check_words(command, words)
+}
+
+/// The same of the words of `dcpi html`, whose file is asked for by a path of its own.
+pub fn check_file(words: &[String]) -> Result<(), String> {
+    check_words(FILE, words)
+}
+
+fn check_words(command: &str, words: &[String]) -> Result<(), String> {
     if words.len() > WORDS_MAX {
         return Err(format!("a request has at most {WORDS_MAX} words"));
     }
@@ -76,13 +88,19 @@ pub fn check(command: &str, words: &[String]) -> Result<(), String> {
     refused.map_or(Ok(()), |word| Err(format!("a request may not have the word {word:?}")))
 }
 
+/// The command that makes a file.
+pub const FILE: &str = "html";
+
 fn is_allowed(command: &str, word: &str) -> bool {
     if let Some(number) = word.strip_prefix("-n") {
         return number.parse::<u32>().is_ok();
     }
     if word.starts_with('-') {
-        let named = word.split_once('=').map(|(name, _)| name);
-        return FLAGS.contains(&word) || named.is_some_and(|name| VALUES.contains(&name));
+        let Some((name, value)) = word.split_once('=') else { return FLAGS.contains(&word) };
+        return VALUES.contains(&name)
+            || command == FILE
+                && OF_FILES.contains(&name)
+                && (name != "--diff" || mcp::is_of_the_database(value));
     }
     match command {
         "diff" => mcp::is_of_the_database(word),
@@ -97,7 +115,9 @@ mod tests {
     fn is_ok(line: &str) -> bool {
         let mut words = line.split(' ').map(str::to_owned);
         let command = words.next().unwrap();
-        check(&command, &words.collect::<Vec<_>>()).is_ok()
+        let words = words.collect::<Vec<_>>();
+        let checked = if command == FILE { check_file(&words) } else { check(&command, &words) };
+        checked.is_ok()
     }
 
     #[test]
@@ -109,6 +129,7 @@ mod tests {
             "diff @-1 latest",
             "why words",
             "diff label:a,since:14:00 20261124-1..20261125",
+            "html --epoch=all --unit=a --note=b --diff=image:a1,until:14:00 --diff=image:b2 words",
         ] {
             assert!(is_ok(line), "{line}");
         }
@@ -119,7 +140,12 @@ mod tests {
         for line in [
             "record",
             "export",
-            "html",
+            "html -o",
+            "html -ox",
+            "html --output=x",
+            "html --diff=db:/other",
+            "html --listings=9",
+            "prof --note=a",
             "prof --db=/other",
             "prof --db",
             "list a b --source-dir=/etc",
@@ -137,6 +163,7 @@ mod tests {
         ] {
             assert!(!is_ok(line), "{line}");
         }
+        assert!(check(FILE, &[]).is_err(), "a file is no report");
         assert!(check("prof", &vec!["a".to_owned(); WORDS_MAX + 1]).is_err());
     }
 }

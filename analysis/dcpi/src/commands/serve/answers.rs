@@ -14,6 +14,8 @@ use profiledb::EpochId;
 
 /// Most bytes of answers together: a report of all procedures of a busy host takes some MB.
 const BYTES_MAX: usize = 64 << 20;
+/// Most answers: a search that is typed asks many small questions.
+const ANSWERS_MAX: usize = 1000;
 /// Longest time for which an answer is given again. It may depend on files outside of the database,
 /// as debug information, which nothing watches.
 const AGE_MAX: Duration = Duration::from_secs(600);
@@ -118,7 +120,7 @@ impl Answers {
         kept.retain(|one| one.asked.words != asked.words);
         kept.push_back(Kept { asked, made: now, json: Arc::clone(json) });
         let bytes = |kept: &VecDeque<Kept>| kept.iter().map(|one| one.json.len()).sum::<usize>();
-        while bytes(&kept) > BYTES_MAX {
+        while bytes(&kept) > BYTES_MAX || kept.len() > ANSWERS_MAX {
             kept.pop_front();
         }
     }
@@ -178,5 +180,10 @@ mod tests {
         assert_eq!(answers.given(&question, now), None, "there is no room for both");
         answers.keep(question.clone(), &Arc::new(vec![0; BYTES_MAX + 1]), now);
         assert_eq!(answers.given(&question, now), None, "it is too large");
+        answers.keep(question.clone(), &json, now);
+        for number in 0..ANSWERS_MAX {
+            answers.keep(asked(db.path(), &format!("-n{number}")), &json, now);
+        }
+        assert_eq!(answers.given(&question, now), None, "there are too many");
     }
 }

@@ -100,6 +100,12 @@ impl Answer {
         Self { status: 200, kind: "text/html; charset=utf-8", policy, body }
     }
 
+    /// A page to be kept as a file, which a browser shows nowhere but in a tab of the file's own.
+    pub fn file(body: Vec<u8>) -> Self {
+        let policy = "default-src 'none'; sandbox".to_owned();
+        Self { status: 200, kind: "text/html; charset=utf-8", policy, body }
+    }
+
     /// JSON.
     pub fn json(status: u16, body: Vec<u8>) -> Self {
         Self { status, kind: "application/json", policy: "default-src 'none'".to_owned(), body }
@@ -121,6 +127,7 @@ impl Answer {
             405 => "Method Not Allowed",
             421 => "Misdirected Request",
             431 => "Request Header Fields Too Large",
+            503 => "Service Unavailable",
             _ => "Internal Server Error",
         };
         let allow = if *status == 405 { "Allow: GET\r\n" } else { "" };

@@ -2,9 +2,10 @@
 //! It reads and changes nothing.
 //!
 //! `/` is the page, which has no data. `/report/NAME?a=WORD&a=WORD` is what
-//! `dcpi NAME WORD... --format json` prints, of this database. Requests need the key that is in the
-//! link: every user of the host can reach a port of the loopback, and every page of a browser may
-//! ask there, also where ssh leads that port to a Unix socket.
+//! `dcpi NAME WORD... --format json` prints, of this database, and `/file?a=WORD` the file of
+//! `dcpi html WORD...`. Requests for reports and files need the key that is in the link: every user
+//! of the host can reach a port of the loopback, and every page of a browser may ask there, also
+//! where ssh leads that port to a Unix socket.
 
 mod allowed;
 mod answers;
@@ -36,6 +37,11 @@ const CONNECTIONS_MAX: usize = 32;
 /// Most reports that are made at a time; more wait. Each reads the database, and may take some
 /// hundred MB.
 const REPORTS_MAX: usize = 2;
+
+/// Most questions for reports and files at a time: those that are answered and those that wait.
+/// More are refused, so that connections are left for the page and for its look at the epochs. A
+/// browser asks six at a time.
+const QUESTIONS_MAX: usize = 24;
 
 /// Longest wait for the place of a connection that was ended to make room.
 const ROOM_MAX: Duration = Duration::from_secs(1);
@@ -115,6 +121,7 @@ pub(crate) fn run(
         db: db.clone(),
         key: key.clone(),
         hosts,
+        questions: Arc::new(Places::new(QUESTIONS_MAX)),
         at_work: Places::new(REPORTS_MAX),
         answers: Answers::default(),
     };
@@ -224,6 +231,7 @@ struct Site {
     key: String,
     /// Hosts that requests may be for; none: any port of this machine, which ssh may have chosen.
     hosts: Vec<String>,
+    questions: Arc<Places>,
     at_work: Places,
     answers: Answers,
 }
@@ -234,18 +242,25 @@ impl Served for Site {
             // A name that leads here is another site's, whose pages would read ours.
             return Answer::error(421, "this server answers only for its own address");
         }
-        match request.path.strip_prefix("/report/") {
-            None if request.path == "/" => self.page(),
-            None => Answer::error(404, "there is / and /report/NAME"),
-            Some(name) => {
-                if !self.is_trusted(request) {
-                    return Answer::error(
-                        403,
-                        "the key is missing: open the link that was printed",
-                    );
-                }
-                self.report(name, &request.words)
-            }
+        let report = request.path.strip_prefix("/report/");
+        if request.path == "/" {
+            return self.page();
+        }
+        if report.is_none() && request.path != "/file" {
+            return Answer::error(404, "there is /, /report/NAME and /file");
+        }
+        if !self.is_trusted(request) {
+            return Answer::error(403, "the key is missing: open the link that was printed");
+        }
+        // The page looks every few seconds whether there are new samples: that waits for nothing.
+        let is_look = report == Some("epochs");
+        let place = Places::try_take(&self.questions, Duration::ZERO);
+        if place.is_none() && !is_look {
+            return Answer::error(503, "the server answers other questions; ask again later");
+        }
+        match report {
+            Some(name) => self.report(name, &request.words),
+            None => self.file(&request.words),
         }
     }
 }
@@ -274,6 +289,7 @@ impl Site {
             subject: face::Subject::Profile,
             title: "dcpi".to_owned(),
             is_live: true,
+            note: None,
             db: self.db.display().to_string(),
             selection: self.selection.clone(),
             of_threads: Vec::new(),
@@ -291,6 +307,20 @@ impl Site {
         }
     }
 
+    /// The page as a file, of what the words of `dcpi html` select.
+    fn file(&self, words: &[String]) -> Answer {
+        if let Err(why) = allowed::check_file(words) {
+            return Answer::error(400, &why);
+        }
+        let _place = self.at_work.take();
+        let (mut line, last) = line(allowed::FILE, words);
+        line.push("--output=-".to_owned());
+        match page::printed(self.runner, line, last, &self.db) {
+            Ok((page, _)) => Answer::file(page),
+            Err(error) => Answer::error(200, &error.to_string()),
+        }
+    }
+
     fn report(&self, name: &str, words: &[String]) -> Answer {
         if let Err(why) = allowed::check(name, words) {
             // People type sets, and browsers write codes of failures on their consoles.
@@ -302,26 +332,12 @@ impl Site {
         if let Some(json) = given() {
             return Answer::json(200, json.to_vec());
         }
-        // The page looks every few seconds whether there are new samples: that waits for nothing.
         let _place = (name != "epochs").then(|| self.at_work.take());
         // Another request may have been for the same meanwhile.
         if let Some(json) = given() {
             return Answer::json(200, json.to_vec());
         }
-        let (options, last): (Vec<_>, Vec<_>) =
-            words.iter().cloned().partition(|word| word.starts_with('-'));
-        let mut line = vec![name.to_owned()];
-        line.extend(options);
-        // Behind `--` no name is taken for an option. dcpi why would run a command that is there;
-        // no name that comes here begins with a dash.
-        let last = match name {
-            "why" => {
-                line.extend(last);
-                Vec::new()
-            }
-            _ if last.is_empty() => last,
-            _ => [vec!["--".to_owned()], last].concat(),
-        };
+        let (line, last) = line(name, words);
         match page::json(self.runner, line, last, &self.db) {
             Ok((json, _)) => {
                 let json = Arc::new(face::compact(&json));
@@ -335,6 +351,25 @@ impl Site {
             Err(error) => Answer::error(200, &error.to_string()),
         }
     }
+}
+
+/// The words of a command: those with a dash, and those that come after the database and format.
+fn line(name: &str, words: &[String]) -> (Vec<String>, Vec<String>) {
+    let (options, last): (Vec<_>, Vec<_>) =
+        words.iter().cloned().partition(|word| word.starts_with('-'));
+    let mut line = vec![name.to_owned()];
+    line.extend(options);
+    // Behind `--` no name is taken for an option. dcpi why would run a command that is there; no
+    // name that comes here begins with a dash.
+    let last = match name {
+        "why" => {
+            line.extend(last);
+            Vec::new()
+        }
+        _ if last.is_empty() => last,
+        _ => [vec!["--".to_owned()], last].concat(),
+    };
+    (line, last)
 }
 
 /// A number of places, each taken by one at a time.
@@ -403,6 +438,31 @@ mod tests {
             assert!(text.parse::<Listen>().is_err(), "{text}");
         }
         assert_eq!("./s".parse(), Ok(Listen::Socket("./s".into())));
+    }
+
+    #[test]
+    fn questions_are_limited_and_a_look_at_the_epochs_is_none() {
+        let site = |questions| Site {
+            runner: |_| Ok((b"{}".to_vec(), Outcome::default())),
+            selection: Vec::new(),
+            db: PathBuf::from("/nonexistent"),
+            key: "k".to_owned(),
+            hosts: Vec::new(),
+            questions: Arc::new(Places::new(questions)),
+            at_work: Places::new(1),
+            answers: Answers::default(),
+        };
+        let ask = |site: &Site, path: &str| {
+            let [host, key] = ["localhost", "k"].map(|text| Some(text.to_owned()));
+            let request = Request { path: path.to_owned(), host, key, ..Request::default() };
+            format!("{:?}", site.answer(&request)).contains("status: 200")
+        };
+        let (busy, idle) = (site(0), site(1));
+        assert!(!ask(&busy, "/report/prof") && !ask(&busy, "/file"));
+        assert!(ask(&busy, "/report/epochs") && ask(&busy, "/"));
+        for _ in 0..2 {
+            assert!(ask(&idle, "/report/prof") && ask(&idle, "/file"), "places are given back");
+        }
     }
 
     #[test]

@@ -280,7 +280,7 @@ fn report(
     let question = Question {
         procedure: args.procedure.as_deref(),
         on: &args.on,
-        syntax: Syntax::Intel,
+        syntax: Syntax::Att,
         waits: args.chosen.events.iter().any(|event| event == USERTIME),
         least: None,
     };
@@ -356,7 +356,7 @@ pub(crate) fn findings(
     // An image whose code is judged as a whole need not be explained.
     let except = spread.as_ref().filter(|_| is_small(sums.largest as f64));
     let except = except.map(|(name, ..)| name.as_str());
-    let syntax = Some(Syntax::Intel);
+    let syntax = Some(question.syntax);
     let asked = Asked { machine: &machine, procedure, except, least, syntax };
     let (mut judged, mut procedures) = (Vec::new(), 0);
     let told =
