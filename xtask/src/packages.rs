@@ -147,7 +147,7 @@ pub const BENCH_TOOLS: [Need; 3] = [
 ];
 
 /// Programs whose call stacks are taken.
-pub const STACKED: [Need; 10] = [
+pub const STACKED: [Need; 13] = [
     ("g++", "g++", "a program whose call stacks are taken"),
     ("python3", "python3", "a program whose call stacks are taken"),
     ("/usr/lib/postgresql", "postgresql", "a program whose call stacks are taken"),
@@ -157,6 +157,9 @@ pub const STACKED: [Need; 10] = [
     ("javac", "default-jdk-headless", "a program whose call stacks are taken"),
     ("ruby3.1", "ruby3.1", "a program whose call stacks are taken"),
     ("php8.2", "php8.2-cli", "a program whose call stacks are taken"),
+    ("lua5.4", "lua5.4", "a program whose call stacks are taken"),
+    ("luajit", "luajit", "a program whose call stacks are taken"),
+    ("erlc", "erlang-base", "a program whose call stacks are taken"),
     ("setpriv", "util-linux", "runs programs without rights"),
 ];
 

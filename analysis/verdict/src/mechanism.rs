@@ -69,7 +69,7 @@ mechanisms! {
     NoCpu "no_cpu" Waiting "waiting for a CPU",
     Interpreter "interpreter" Runtime "an interpreter at work",
     Allocator "allocator" Runtime "the allocator of memory",
-    AtLimit "at_limit" Limit "nothing: it runs at the processor's limit",
+    AtLimit "at_limit" Limit "it runs at the processor's limit, and waits for nothing",
     Unknown "unknown" Limit "not known",
 }
 

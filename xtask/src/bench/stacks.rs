@@ -32,7 +32,7 @@ struct Workload(&'static str, &'static [&'static str], &'static str);
 const LOOP: &str = "while :; do";
 
 /// The programs. Each line runs in `sh`, in a folder of its own; `$SOURCE` is the checkout.
-const WORKLOADS: [Workload; 14] = [
+const WORKLOADS: [Workload; 18] = [
     Workload("python3", &["python3"], "exec python3 $SOURCE/tests/bench/stacks/words.py"),
     Workload("cc1plus", &["cc1plus"], "LOOP c++ -O1 -c part.cc -o part.o; done"),
     Workload("sqlite3", &["sqlite3"], "LOOP sqlite3 :memory: < queries.sql >/dev/null; done"),
@@ -47,6 +47,14 @@ const WORKLOADS: [Workload; 14] = [
     Workload("java", &["java"], "exec java -cp . Words"),
     Workload("ruby", &["ruby3.1"], "exec ruby3.1 $SOURCE/tests/workloads/functions.rb 1000"),
     Workload("php", &["php8.2"], "exec php8.2 $SOURCE/tests/workloads/functions.php 1000"),
+    Workload("perl", &["perl"], "exec perl $SOURCE/tests/workloads/functions.pl 1000"),
+    Workload("lua", &["lua5.4"], "exec lua5.4 $SOURCE/tests/workloads/functions.lua 1000"),
+    Workload("luajit", &["luajit"], "exec luajit $SOURCE/tests/workloads/functions.lua 1000"),
+    Workload(
+        "erlang",
+        &["beam.smp"],
+        "erlc $SOURCE/tests/workloads/functions.erl && exec erl -noshell -run functions main 1000",
+    ),
 ];
 
 /// One profiler's stacks of one program.
