@@ -27,7 +27,7 @@ use query::stacks::ByEvent;
 use stats::tally::{self, Doubt, Tally};
 
 use crate::procedures::{self, Place, Places, Rows};
-use crate::shared_code::{Function, Inlined, function_of};
+use crate::shared_code::{Function, SharedCode, function_of};
 
 /// Unit of the weights in [`model::Value::squares`].
 const SQUARES_UNIT: f64 = 1024.0;
@@ -161,14 +161,11 @@ fn divide_event(
     let mut ended = ended(stacks, loops, &mut samples.interpreted);
     let weight = samples.events.get(event).map_or(1.0, |event| event.weight);
     let mut moved = 0_u64;
-    let mut inlined = Inlined::default();
+    let mut shared = SharedCode::default();
     for at in 0..samples.images.len() {
         let Some(image) = samples.images.get(at) else { continue };
         let Some(ended) = ended.remove(&image.record.id) else { continue };
         let (procedures, of_offset) = by_procedure(samples, image, ended, places);
-        for ended in &procedures {
-            inlined.note(&ended.callers);
-        }
         let id = image.record.id;
         let tallies = image.profiles.get(event).map(|profile| {
             let mut tallies = vec![Tally::default(); procedures.len()];
@@ -183,9 +180,15 @@ fn divide_event(
         else {
             continue;
         };
+        let tallies = tallies.unwrap_or_default();
+        for (ended, tally) in procedures.iter().zip(&tallies) {
+            if !ended.callers.is_empty() {
+                shared.note(ended.times(tally.occurrences), &ended.callers);
+            }
+        }
         let divided: Vec<(Vec<Part>, (f64, f64))> = procedures
             .iter()
-            .zip(tallies.unwrap_or_default())
+            .zip(tallies)
             .map(|(ended, tally)| parts(ended, tally.occurrences, sure))
             .collect();
         let of = |offset| {
@@ -207,7 +210,7 @@ fn divide_event(
         profile.equalize(weight);
         samples.loops.extend(of_offset.into_keys().map(|offset| (id, offset)));
     }
-    doubt_inlined(&mut given, &inlined, sure);
+    doubt_shared(&mut given, &shared, sure);
     receive(samples, (event, weight), given, problems);
     if let Some(event) = samples.events.get_mut(event).filter(|_| moved > 0) {
         let note = format!(
@@ -326,6 +329,17 @@ fn by_procedure(
     (procedures, of_offset)
 }
 
+impl Ended {
+    /// The occurrences of each function, of all `occurrences`.
+    fn times(&self, occurrences: f64) -> BTreeMap<Function, f64> {
+        let mut times = BTreeMap::new();
+        for (target, weight) in &self.by_target {
+            *times.entry(function_of(*target)).or_default() += occurrences * weight / self.weight;
+        }
+        times
+    }
+}
+
 /// The parts of a procedure's samples, which stand for `occurrences`; and the share of all parts
 /// together, with the variance of the occurrences that stay.
 fn parts(ended: &Ended, occurrences: f64, sure: Sure) -> (Vec<Part>, (f64, f64)) {
@@ -393,18 +407,9 @@ fn hand_out(taken: &[(f64, u64)], parts: &[Part], given: &mut BTreeMap<ImageId, 
     }
 }
 
-/// Doubts the parts of functions that are inlined into each other.
-fn doubt_inlined(given: &mut BTreeMap<ImageId, Given>, inlined: &Inlined, sure: Sure) {
-    let mut own: BTreeMap<Function, f64> = BTreeMap::new();
-    for (file, given) in &*given {
-        for (weight, counts) in &given.samples {
-            for (place, samples) in counts {
-                let of = own.entry(function_of((*file, *place))).or_default();
-                *of += weight * *samples as f64;
-            }
-        }
-    }
-    for (function, (less, more)) in inlined.shifts(&own, sure == Sure::Images) {
+/// Doubts the parts of functions that share code.
+fn doubt_shared(given: &mut BTreeMap<ImageId, Given>, shared: &SharedCode, sure: Sure) {
+    for (function, (less, more)) in shared.shifts(sure == Sure::Images) {
         let Some(given) = given.get_mut(&function.0) else { continue };
         let range = SourcePlace::of(ImageOffset(function.1)).function();
         let range = ImageOffset(range.start)..ImageOffset(range.end);

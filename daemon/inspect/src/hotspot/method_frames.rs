@@ -165,7 +165,7 @@ impl MethodFrames {
         let active = match is_call {
             _ if self.compiled.len() >= PLACES_MAX => None,
             true => scopes::at_call(cache, blob, address.wrapping_add(1)),
-            false => scopes::around(cache, blob, address),
+            false => scopes::ahead(cache, blob, address),
         };
         let mut frames = Vec::new();
         let (outermost, inlined) = match active.as_deref().and_then(|active| active.split_last()) {

@@ -46,31 +46,15 @@ pub fn at_call<M: Memory>(cache: &CodeCache<M>, blob: &Blob, address: u64) -> Op
     chain(cache, &tables, at)
 }
 
-/// The methods that are certainly active at an instruction, innermost first: those that are so both
-/// at the place before it and at the one behind it. Code between two places of one method may still
-/// be another's, if that was inlined there and has no place.
-pub fn around<M: Memory>(cache: &CodeCache<M>, blob: &Blob, address: u64) -> Option<Vec<Active>> {
+/// The methods that are probably active at an instruction, innermost first: those at the place that
+/// it comes to next. A loop has its place, where it asks whether to stop, at its end, so that its
+/// body is the loop's; what follows a place may be the method's that was called there, too. JFR has
+/// the same rule (`CodeBlob::pc_desc_near`, src/hotspot/share/code/nmethod.cpp).
+pub fn ahead<M: Memory>(cache: &CodeCache<M>, blob: &Blob, address: u64) -> Option<Vec<Active>> {
     let tables = tables(cache, blob)?;
     let offset = i32::try_from(address.checked_sub(blob.code)?).ok()?;
-    let (at, found) = search(cache, &tables, offset)?;
-    let after = chain(cache, &tables, at)?;
-    if found == offset {
-        return Some(after);
-    }
-    let before = at.checked_sub(PLACE_BYTES).filter(|at| *at > tables.places.0)?;
-    let before = chain(cache, &tables, before)?;
-    let mut both = Vec::new();
-    for (before, after) in before.iter().rev().zip(after.iter().rev()) {
-        if before.method != after.method {
-            break;
-        }
-        both.push(*after);
-        if before.place != after.place {
-            break;
-        }
-    }
-    both.reverse();
-    Some(both)
+    let (at, _) = search(cache, &tables, offset)?;
+    chain(cache, &tables, at)
 }
 
 fn tables<M: Memory>(cache: &CodeCache<M>, blob: &Blob) -> Option<Tables> {
