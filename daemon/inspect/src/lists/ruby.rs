@@ -13,7 +13,7 @@ use crate::python::Memory;
 use crate::python::layouts::Group;
 use crate::questions::{Language, RuntimeFound, RuntimeFunction};
 use abi::{PYTHON_DIRECT, PYTHON_FLAGS_THERE, PythonFrame, PythonLayout, RuntimeLayout};
-use image::{ImageOffset, Layout as FileLayout, Vaddr, exports_of_file, large_procedures_of_file};
+use image::{ImageOffset, Layout as FileLayout, exports_of_file, large_procedures_of_file};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -77,8 +77,7 @@ impl Program {
     /// Difference between a process's addresses and the file's, where it has the byte at this
     /// offset mapped at `address`.
     pub fn bias(&self, address: u64, file_offset: u64) -> Option<u64> {
-        let Vaddr(vaddr) = self.layout.file_offset_to_vaddr(ImageOffset(file_offset))?;
-        Some(address.wrapping_sub(vaddr))
+        self.layout.bias(address, ImageOffset(file_offset))
     }
 
     /// Where the threads of a process have their frames.
