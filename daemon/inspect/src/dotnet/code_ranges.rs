@@ -293,14 +293,16 @@ impl<M: Memory> CodeRanges<M> {
 
     /// The function in an assembly's code that an address is in.
     fn in_assembly(&self, section: &Section, address: u64) -> Option<Code> {
-        let CodeOffsets { compiled_ahead, composite, functions, function_count, entries } =
-            self.layout.code;
+        let CodeOffsets { compiled_ahead, composite, entries, .. } = self.layout.code;
+        let CodeOffsets { functions, function_count, split_count, .. } = self.layout.code;
         let info = self.word(section.module.wrapping_add(compiled_ahead))?;
         // It begins with its module.
         self.word(info).filter(|module| *module == section.module)?;
         let table = self.word(info.wrapping_add(functions))?;
         let count = self.word(info.wrapping_add(function_count))? & u64::from(u32::MAX);
-        if count == 0 || count > ASSEMBLY_FUNCTIONS_MAX {
+        // Parts of functions that are elsewhere are behind other functions' entries.
+        let splits = self.word(info.wrapping_add(split_count))? & u64::from(u32::MAX);
+        if count == 0 || count > ASSEMBLY_FUNCTIONS_MAX || splits > 0 {
             return None;
         }
         let into = address.checked_sub(section.begin)?;
@@ -313,7 +315,9 @@ impl<M: Memory> CodeRanges<M> {
             let entry = Function::of(self.read(at)?);
             let entry = section.begin.checked_add(entry.begin())?;
             if let Some(method) = self.method_of_entry(buckets, entry) {
-                return function.code(section.begin, method);
+                // In a table that was replaced meanwhile an entry may not have been found.
+                let is_same = self.word(shared.wrapping_add(entries))? == buckets;
+                return function.code(section.begin, method).filter(|_| is_same);
             }
         }
         None

@@ -18,6 +18,8 @@ pub struct CodeOffsets {
     pub functions: u64,
     /// Likewise.
     pub function_count: u64,
+    /// The number of functions of which a part is elsewhere (hot and cold parts).
+    pub split_count: u64,
     /// Likewise.
     pub entries: u64,
 }
@@ -32,6 +34,7 @@ const VERSIONS: [(&str, CodeOffsets); 1] = [(
         composite: 40,
         functions: 80,
         function_count: 88,
+        split_count: 104,
         entries: 448,
     },
 )];

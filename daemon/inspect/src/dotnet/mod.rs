@@ -25,6 +25,7 @@
 //!
 //! - Versions other than .NET 9, and programs that have the runtime in their own file: native
 //!   frames.
+//! - Code that was compiled ahead with parts of functions apart (hot and cold): the stack is cut.
 //! - Methods that the compiler has inlined count for the method whose code they are in: the runtime
 //!   keeps no table of them.
 //! - Lines, which are in files of their own (PDB).

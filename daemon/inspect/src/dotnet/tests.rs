@@ -130,7 +130,10 @@ fn memory() -> Bytes {
     memory.put_words(CHUNK, &[(0, CLASS), (8, 0), (16, 0)]);
     memory.put_words(CLASS, &[(24, MODULE)]);
     memory.put_words(MODULE, &[(288, FILE), (984, INFO)]);
-    memory.put_words(INFO, &[(0, MODULE), (40, INFO), (80, FUNCTIONS), (88, 3), (448, BUCKETS)]);
+    memory.put_words(
+        INFO,
+        &[(0, MODULE), (40, INFO), (80, FUNCTIONS), (88, 3), (104, 0), (448, BUCKETS)],
+    );
     let functions = [0x100, 0x180, 0x800, 0x180, 0x1c0, 0x820, 0x200, 0x280, 0x800];
     put_ints(&memory, FUNCTIONS, &functions);
     memory.put(BUCKETS, &[0; 64 * 6]);
@@ -244,6 +247,8 @@ fn a_process_may_lie() {
     }
     let free = |memory: &Bytes| put_ints(memory, MAP, &[0; 8]);
     assert_eq!(lie(&free), run, "no piece begins there");
+    let split = |memory: &Bytes| memory.put_words(INFO, &[(104, 1)]);
+    assert_eq!(lie(&split), run, "functions with parts elsewhere");
     let other = |memory: &Bytes| memory.put_words(INFO, &[(0, 0x1234)]);
     assert_eq!(lie(&other), run, "code of another module");
     for count in [0, 1, 1 << 40, u64::MAX] {
