@@ -119,7 +119,7 @@ fn check(place: &Place, daemon: &Daemon<'_>, truth: &tests::workload::Truth) {
     assert!(cut <= CUT_MAX * all, "{cut} of {all} are cut");
     let (known, measured): (f64, f64) =
         (times.iter().sum(), KINDS.iter().map(|kind| truth.number(kind)).sum());
-    assert!(known > 300.0 && known >= 0.95 * all, "{known} of {all} are of a kind");
+    assert!(known > 300.0 && known >= 0.9 * all, "{known} of {all} are of a kind");
     for (name, time) in KINDS.iter().zip(times) {
         let (share, known) = (truth.number(name) / measured, time / known);
         // Four standard deviations of as many stacks as were taken at least.
