@@ -12,6 +12,7 @@ mod ci;
 mod consumers;
 mod container;
 mod demo;
+mod dotnet;
 mod ebpf;
 mod face;
 mod fleet;

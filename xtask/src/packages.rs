@@ -16,7 +16,7 @@ pub const COMPILER: [Need; 2] = [
 
 /// To make stripped and split binaries in tests, to run programs with fewer rights and on small
 /// disks, and programs to load the hook into.
-pub const TEST_TOOLS: [Need; 25] = [
+pub const TEST_TOOLS: [Need; 27] = [
     ("objcopy", "binutils", "makes stripped and split binaries"),
     ("setpriv", "util-linux", "runs programs without rights"),
     ("mount", "mount", "makes a small disk to fill"),
@@ -32,6 +32,8 @@ pub const TEST_TOOLS: [Need; 25] = [
     ("luajit", "luajit", "an interpreter and compiler whose frames are read"),
     ("perl", "perl", "a program to load the hook into"),
     ("erlc", "erlang-base", "makes code at run time"),
+    ("mcs", "mono-mcs", "builds programs in C#"),
+    ("npm", "npm", "fetches .NET's runtime"),
     ("git", "git", "a program to load the hook into"),
     ("c++", "g++", "builds a workload in C++"),
     ("go", "golang-go", "builds programs in Go"),

@@ -3,7 +3,7 @@
 
 use crate::Outcome;
 use crate::process::{command, is_root, must, output, succeeds};
-use crate::{blockcount, blocks, container, hook, package, packages};
+use crate::{blockcount, blocks, container, dotnet, hook, package, packages};
 use anyhow::bail;
 
 /// Tests that boot a container with the package in it.
@@ -55,6 +55,9 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     hook::build()?;
     blockcount::build()?;
     blocks::build()?;
+    if choice.privileged && cfg!(target_arch = "x86_64") {
+        dotnet::ensure()?;
+    }
     if choice.privileged && (SERVICE.contains(filter) || filter.contains(SERVICE)) {
         packages::ensure(&packages::PACKAGERS)?;
         container::ensure()?;

@@ -217,8 +217,8 @@ crate::fields! {
         path (maybe): Option<&'a str> => "path";
         /// `file`, `kernel`, `module`, `vdso`, `bpf`, `jit`, `idle`; `unresolved`: unknown code
         kind (maybe): Option<&'static str>;
-        /// `python`, `javascript`, `java`, `ruby`, `php`, `lua`, `perl`, `erlang`: an interpreter
-        /// ran it; its samples are estimated from call stacks
+        /// `python`, `javascript`, `java`, `ruby`, `php`, `lua`, `perl`, `erlang`, `dotnet`: an
+        /// interpreter ran it; its samples are estimated from call stacks
         language (maybe): Option<&'static str> => "language";
         part (flat): Parts;
         counts: InOrder<&'a str, u64>, "samples" => "EVENT";

@@ -8,6 +8,9 @@ use crate::elf::Elf;
 use crate::source::Source;
 use crate::{ImageError, ImageOffset, Vaddr};
 
+/// Smallest page of memory, in bytes.
+const PAGE_BYTES: u64 = 4096;
+
 /// One piece of the file that is mapped (a `PT_LOAD` program header): its bytes are at
 /// consecutive offsets and at consecutive addresses.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -96,6 +99,18 @@ impl Layout {
         self.code_first().find_map(|segment| segment.vaddr_of(offset))
     }
 
+    /// Difference between a process's addresses and the file's, where code is mapped at `address`
+    /// from this offset on, the begin of a page. The page may also have the end of the piece before
+    /// (lld lets pieces share pages of the file), which then is mapped elsewhere.
+    pub fn bias(&self, address: u64, offset: ImageOffset) -> Option<u64> {
+        self.code_first().find_map(|segment| {
+            let first = offset.0.max(segment.offset.0);
+            let Vaddr(vaddr) = segment.vaddr_of(ImageOffset(first))?;
+            let is_near = first - offset.0 < PAGE_BYTES;
+            is_near.then(|| address.wrapping_add(first - offset.0).wrapping_sub(vaddr))
+        })
+    }
+
     /// The offset of the byte at an address; `None` also for memory that is not in the file
     /// (`.bss`).
     pub fn vaddr_to_file_offset(&self, vaddr: Vaddr) -> Option<ImageOffset> {
@@ -178,6 +193,24 @@ mod tests {
             }
         }
         assert_eq!(layout.vaddr_to_file_offset(Vaddr(0x401000)), None);
+    }
+
+    /// Of libcoreclr.so, which lld linked: the address was a page off, and no method had a name.
+    #[test]
+    fn a_page_with_the_end_of_another_piece_is_that_of_the_code() {
+        let layout = Layout {
+            segments: vec![
+                segment(0, 0, 0x1d29f8, false),
+                segment(0x1d2a00, 0x1d3a00, 0x4eb3d0, true),
+            ],
+        };
+        let base = 0x7f7e_2f80_0000;
+        let bias = |offset, address| layout.bias(base + address, ImageOffset(offset));
+        assert_eq!(bias(0x1d2000, 0x1d3000), Some(base));
+        assert_eq!(bias(0x1d4000, 0x1d5000), Some(base), "a part");
+        assert_eq!(bias(0, 0), Some(base));
+        assert_eq!(bias(0x6be000, 0x6bf000), None);
+        assert_eq!(layout.bias(0, ImageOffset(0x1d2000)), Some(0_u64.wrapping_sub(0x1d3000)));
     }
 
     #[test]

@@ -40,7 +40,9 @@ pub struct ScriptPlace {
 impl ScriptFiles {
     /// The place of a line that a function executes in a process of that user.
     pub fn place(&mut self, function: &RuntimeFunction, line: u32, user: Payer) -> ScriptPlace {
-        let hash = crc32c::crc32c(function.name.as_bytes()) >> 10; // the 22 bits that count
+        let hash = crc32c::crc32c(function.name.as_bytes());
+        // The bits that count.
+        let hash = if function.first_line == 0 { hash } else { hash >> 10 };
         let place = SourcePlace { first_line: function.first_line, name: hash, line };
         ScriptPlace {
             image: self.image(&function.file, user, function.language),
@@ -62,9 +64,10 @@ impl ScriptFiles {
         }
         // A name in brackets is not a path: `<string>`, `<frozen importlib._bootstrap>`; nor is a
         // module that comes with node: `node:internal/modules/cjs/loader`. A class of Java has the
-        // name of its file below the folder of its package, wherever that is.
+        // name of its file below the folder of its package, wherever that is. Of .NET only the name
+        // of the assembly's file is known.
         let is_named = path.starts_with('<') || path.starts_with("node:");
-        let is_path = !is_named && language != Language::Java;
+        let is_path = !is_named && !matches!(language, Language::Java | Language::DotNet);
         let name = path.rsplit('/').next().filter(|name| !is_named && !name.is_empty());
         let language = language.name();
         let whose = match user {

@@ -17,8 +17,9 @@
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
 //! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers
 //! say about generated code), `stack_walks` and [`walks`] (registers and stacks), and [`runtimes`]
-//! with [`python`], [`lists`], [`v8`], [`hotspot`], [`erlang`] and [`luajit`] (functions that
-//! interpreters and compilers run), and [`attributes`] (what programs say of their own threads).
+//! with [`python`], [`lists`], [`v8`], [`hotspot`], [`erlang`], [`luajit`] and [`dotnet`]
+//! (functions that interpreters and compilers run), and [`attributes`] (what programs say of their
+//! own threads).
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod blame;
 mod build_files;
 mod code_files;
 mod containers;
+pub mod dotnet;
 pub mod erlang;
 pub mod file_catalogue;
 pub mod file_facts;

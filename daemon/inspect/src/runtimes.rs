@@ -19,8 +19,9 @@
 //!   ([`erlang`](super::erlang)).
 //!
 //! LuaJIT's are in lists that its interpreter's frame leads to, and within traces
-//! ([`luajit`]).
+//! ([`luajit`]). .NET's are native frames whose addresses tell their methods ([`dotnet`]).
 
+use super::dotnet::{self, DotNets, may_be_dotnet};
 use super::erlang::{Erlangs, may_be_erlang};
 use super::frame_words::FrameWords;
 use super::hotspot::{self, HotSpots, may_be_hotspot};
@@ -46,12 +47,17 @@ pub fn may_be_runtime(path: &[u8]) -> bool {
 
 /// Whether a file of this path may have a runtime whose own tables name the code that it generates.
 pub fn names_its_code(path: &[u8]) -> bool {
+    needs_words(path) || may_be_dotnet(path)
+}
+
+/// Whether a file of this path may have such a runtime of whose frames the sampler notes words.
+pub fn needs_words(path: &[u8]) -> bool {
     may_be_hotspot(path) || may_be_erlang(path)
 }
 
 /// Whether a file of this path may have a runtime that has tables of its generated code's frames.
 pub fn has_code_tables(path: &[u8]) -> bool {
-    may_be_hotspot(path) || may_be_luajit(path)
+    may_be_hotspot(path) || may_be_luajit(path) || may_be_dotnet(path)
 }
 
 /// Known runtimes.
@@ -63,6 +69,7 @@ pub struct Runtimes {
     lists: Lists,
     luajits: LuaJits,
     erlangs: Erlangs,
+    dotnets: DotNets,
 }
 
 /// A runtime that keeps its frames on the stack.
@@ -92,6 +99,8 @@ pub enum GeneratedCode {
     HotSpot(Rc<hotspot::Process>),
     /// LuaJIT's traces.
     LuaJit(Rc<luajit::Process>),
+    /// .NET's tables of code.
+    DotNet(Rc<dotnet::Process>),
 }
 
 impl GeneratedCode {
@@ -100,6 +109,7 @@ impl GeneratedCode {
         match self {
             Self::HotSpot(process) => process.frame_at(address, is_exact),
             Self::LuaJit(process) => process.frame_at(address, is_exact),
+            Self::DotNet(process) => process.frame_at(address, is_exact),
         }
     }
 
@@ -108,6 +118,7 @@ impl GeneratedCode {
         match self {
             Self::HotSpot(process) => process.block(begin),
             Self::LuaJit(process) => process.block(begin),
+            Self::DotNet(process) => process.block(begin),
         }
     }
 }
@@ -117,7 +128,8 @@ impl GeneratedCode {
 pub struct StackNotes {
     /// None: the process has no such runtime.
     of: Option<Kept>,
-    luajit: Option<Rc<luajit::Process>>,
+    /// Of a runtime whose frames need no words of the stack.
+    code: Option<GeneratedCode>,
     /// Why the process's runtime is of no use.
     refused: Option<String>,
     /// Of each stack, the words of its frames, innermost first.
@@ -130,7 +142,7 @@ impl StackNotes {
         match &self.of {
             Some(Kept::HotSpot(process, _)) => Some(GeneratedCode::HotSpot(process.clone())),
             Some(Kept::V8(..)) => None,
-            None => self.luajit.clone().map(GeneratedCode::LuaJit),
+            None => self.code.clone(),
         }
     }
 
@@ -177,11 +189,17 @@ impl Runtimes {
         match v8.or_else(hotspot) {
             Some(Ok(kept)) => notes.of = Some(kept),
             Some(Err(why)) => notes.refused = Some(why),
-            None => match self.luajits.process(asked, &open) {
-                Some(Ok(process)) => notes.luajit = Some(process),
-                Some(Err(why)) => notes.refused = Some(why),
-                None => {}
-            },
+            None => {
+                let luajit = self.luajits.process(asked, &open);
+                let luajit = luajit.map(|found| found.map(GeneratedCode::LuaJit));
+                let mut dotnet = || self.dotnets.process(asked, &open);
+                let dotnet = || Some(dotnet()?.map(GeneratedCode::DotNet));
+                match luajit.or_else(dotnet) {
+                    Some(Ok(code)) => notes.code = Some(code),
+                    Some(Err(why)) => notes.refused = Some(why),
+                    None => {}
+                }
+            }
         }
         notes
     }
@@ -194,9 +212,14 @@ impl Runtimes {
         unwound: &mut Unwound,
         open: impl Fn(&FileAt) -> Option<File>,
     ) {
-        if let Some(process) = &notes.luajit {
-            self.luajits.name(asked, process, unwound);
-            return;
+        match &notes.code {
+            Some(GeneratedCode::LuaJit(process)) => {
+                return self.luajits.name(asked, process, unwound);
+            }
+            Some(GeneratedCode::DotNet(process)) => {
+                return self.dotnets.name(asked, process, unwound);
+            }
+            Some(GeneratedCode::HotSpot(_)) | None => {}
         }
         let Some(kept) = notes.of else {
             if !self.erlangs.name(asked, unwound, &open) {

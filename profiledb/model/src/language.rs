@@ -29,11 +29,13 @@ pub enum Language {
     Perl,
     /// BEAM, the virtual machine of Erlang and Elixir.
     Erlang,
+    /// CoreCLR, which runs C#, F# and Visual Basic.
+    DotNet,
 }
 
 impl Language {
     /// Every language, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Python,
         Self::JavaScript,
         Self::Java,
@@ -42,6 +44,7 @@ impl Language {
         Self::Lua,
         Self::Perl,
         Self::Erlang,
+        Self::DotNet,
     ];
 
     /// The name: `python`.
@@ -55,6 +58,7 @@ impl Language {
             Self::Lua => "lua",
             Self::Perl => "perl",
             Self::Erlang => "erlang",
+            Self::DotNet => "dotnet",
         }
     }
 
@@ -74,6 +78,8 @@ impl Language {
 const LINE_BITS: u32 = 20;
 const NAME_BITS: u32 = 22;
 const LINE_MAX: u64 = (1 << LINE_BITS) - 1;
+/// The bit of an offset that has further bits of the hash in the place of the first line.
+const WITHOUT_LINE: u64 = 1 << (NAME_BITS + 2 * LINE_BITS);
 
 /// A line of a function in a source file: an offset of the file's image. It has three parts, from
 /// the highest bit on:
@@ -86,11 +92,14 @@ const LINE_MAX: u64 = (1 << LINE_BITS) - 1;
 ///
 /// So each function has a range of offsets that no other has, whatever lines it has in common with
 /// functions around it, and the line is known where only the offset is.
+///
+/// Where first lines are not known, the hash alone tells the functions of a file apart. Then all of
+/// its 32 bits count: the upper ones are in the place of the first line, with a bit above it set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePlace {
     /// The function's first line; 0: not known. Lines beyond 2^20 - 1 are that.
     pub first_line: u32,
-    /// Hash of its name, of which 22 bits count.
+    /// Hash of its name: the lower 22 bits count, or all where the first line is not known.
     pub name: u32,
     /// The line, likewise.
     pub line: u32,
@@ -102,6 +111,10 @@ impl SourcePlace {
         let first_line = (offset.0 >> (NAME_BITS + LINE_BITS)) & LINE_MAX;
         let name = (offset.0 >> LINE_BITS) & ((1 << NAME_BITS) - 1);
         let line = offset.0 & LINE_MAX;
+        let (first_line, name) = match offset.0 & WITHOUT_LINE {
+            0 => (first_line, name),
+            _ => (0, first_line << NAME_BITS | name),
+        };
         Self { first_line: first_line as u32, name: name as u32, line: line as u32 }
     }
 
@@ -113,8 +126,12 @@ impl SourcePlace {
     /// The offsets of the function.
     pub fn function(self) -> Range<u64> {
         let name = u64::from(self.name) & ((1 << NAME_BITS) - 1);
-        let first_line = u64::from(self.first_line).min(LINE_MAX);
-        let begin = (first_line << NAME_BITS | name) << LINE_BITS;
+        let rest = u64::from(self.name) >> NAME_BITS;
+        let (first_line, mark) = match self.first_line {
+            0 if rest > 0 => (rest, WITHOUT_LINE),
+            first_line => (u64::from(first_line).min(LINE_MAX), 0),
+        };
+        let begin = mark | (first_line << NAME_BITS | name) << LINE_BITS;
         begin..begin + (1 << LINE_BITS)
     }
 }
@@ -132,6 +149,11 @@ mod tests {
         let known = SourcePlace { first_line, name: 0x3f_ffff, line };
         assert_eq!(SourcePlace::of(far.offset()), known);
         assert!(far.function().contains(&far.offset().0) && far.function().end <= 1 << 62);
+        let without_line = SourcePlace { first_line: 0, name: 0x1234_5678, line: 0 };
+        assert_eq!(SourcePlace::of(without_line.offset()), without_line);
+        let short = SourcePlace { first_line: 0, name: 0x3f_1234, line: 3 };
+        assert_eq!((SourcePlace::of(short.offset()), short.offset().0 >> 42), (short, 0));
+        assert!(without_line.function().contains(&without_line.offset().0));
     }
 
     #[test]
@@ -140,7 +162,7 @@ mod tests {
             let at = ImageOffset(7);
             assert_eq!(Language::of((at, language.number())), Some((at, language)));
         }
-        assert_eq!(Language::of((ImageOffset(7), 8)), None);
+        assert_eq!(Language::of((ImageOffset(7), 9)), None);
         assert_eq!(Language::of((ImageOffset(7), -1)), None);
     }
 }

@@ -12,6 +12,7 @@ pub mod attributes;
 pub mod code_bytes;
 pub mod control;
 pub mod databases;
+pub mod dotnet;
 pub mod erlang;
 pub mod generated;
 pub mod hotspot;

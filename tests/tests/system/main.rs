@@ -26,6 +26,8 @@ mod attached;
 mod attributes;
 mod cli;
 mod database;
+#[cfg(target_arch = "x86_64")]
+mod dotnet;
 mod edges;
 #[cfg(target_arch = "x86_64")]
 mod erlang;

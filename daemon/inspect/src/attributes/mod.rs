@@ -100,10 +100,9 @@ impl Attributes {
             let Some(known) = self.files.get(&file.id) else { continue };
             go = go.or(known.go);
             if let Some((of, layout)) = &known.variable
-                && let Some(Vaddr(at)) =
-                    layout.file_offset_to_vaddr(ImageOffset(mapped.file_offset))
+                && let Some(bias) = layout.bias(mapped.range.0, ImageOffset(mapped.file_offset))
             {
-                variable = variable.or(Some((*of, mapped.range.0.wrapping_sub(at))));
+                variable = variable.or(Some((*of, bias)));
             }
         }
         let of_record = variable.and_then(|variable| record(asked, variable));

@@ -34,8 +34,7 @@ impl Program {
     /// Difference between a process's addresses and the file's, where it has the byte at this
     /// offset mapped at `address`.
     pub fn bias(&self, address: u64, file_offset: u64) -> Option<u64> {
-        let Vaddr(vaddr) = self.file.file_offset_to_vaddr(ImageOffset(file_offset))?;
-        Some(address.wrapping_sub(vaddr))
+        self.file.bias(address, ImageOffset(file_offset))
     }
 
     /// The offsets that the VM of a process tells. None: it does not run yet.

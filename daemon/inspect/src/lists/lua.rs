@@ -22,7 +22,7 @@ use crate::python::Memory;
 use crate::questions::{RuntimeFound, SampledStack, ToWalk, UnwoundStack};
 use abi::{LIST_ENTRY, ListLayout, PythonFrame, RUNTIME_FRAMES_MAX, RuntimeLayout};
 use image::{
-    ImageOffset, Layout as FileLayout, Vaddr, exports_of_file, large_procedures_of_file,
+    ImageOffset, Layout as FileLayout, exports_of_file, large_procedures_of_file,
     parts_of_procedure,
 };
 use std::collections::HashMap;
@@ -127,8 +127,7 @@ impl Program {
     /// Difference between a process's addresses and the file's, where it has the byte at this
     /// offset mapped at `address`.
     pub fn bias(&self, address: u64, file_offset: u64) -> Option<u64> {
-        let Vaddr(vaddr) = self.layout.file_offset_to_vaddr(ImageOffset(file_offset))?;
-        Some(address.wrapping_sub(vaddr))
+        self.layout.bias(address, ImageOffset(file_offset))
     }
 
     /// How the sampler finds the calls.

@@ -144,8 +144,7 @@ impl Program {
     /// Difference between a process's addresses and the file's, where it has the byte at this
     /// offset mapped at `address`.
     pub fn bias(&self, address: u64, file_offset: u64) -> Option<u64> {
-        let Vaddr(vaddr) = self.layout.file_offset_to_vaddr(ImageOffset(file_offset))?;
-        Some(address.wrapping_sub(vaddr))
+        self.layout.bias(address, ImageOffset(file_offset))
     }
 
     /// Where functions have what is read of them.

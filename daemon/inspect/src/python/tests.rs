@@ -16,7 +16,7 @@ pub(crate) struct Bytes(RefCell<BTreeMap<u64, u8>>);
 impl Memory for Bytes {
     fn read(&self, at: u64, buffer: &mut [u8]) -> usize {
         let bytes = self.0.borrow();
-        let read = (at..).zip(&mut *buffer).map_while(|(at, to)| {
+        let read = (at..=u64::MAX).zip(&mut *buffer).map_while(|(at, to)| {
             *to = *bytes.get(&at)?;
             Some(())
         });

@@ -222,7 +222,7 @@ impl CallStacks {
         let held = std::mem::take(&mut self.held);
         let own = self.own_program;
         let mut payers: HashMap<u32, Payer> = HashMap::new();
-        let mut named_code: HashMap<u32, bool> = HashMap::new();
+        let mut named_code: HashMap<u32, (bool, bool)> = HashMap::new();
         for raw in held {
             let space = raw.record.space;
             let pid = process_of(&raw.record).0;
@@ -234,7 +234,7 @@ impl CallStacks {
             // Of a stack without a map it is not known.
             if stack.space.is_some() {
                 let known = named_code.entry(space).or_insert_with(|| stack.maps_named_code());
-                stack.has_named_code = *known;
+                (stack.has_named_code, stack.needs_words) = *known;
             }
             // Waits have a part of the budget and a pace of their own.
             if stack.raw.record.kind == StackKind::Sample as u32 {

@@ -4,9 +4,10 @@ use super::{MAPPED_MAX, process_of};
 use address_spaces::mappings::{AddressMap, Mapping, Mappings, Window};
 use address_spaces::scopes::Tags;
 use address_spaces::users::Payer;
+use inspect::dotnet::{may_be_assembly, may_be_dotnet};
 use inspect::open_mapped::MappedAt;
 use inspect::questions::{CodeSource, MappedCode};
-use inspect::runtimes::names_its_code;
+use inspect::runtimes::{names_its_code, needs_words};
 use inspect::v8::may_be_v8;
 use kernel::{MappedFileId, RawStack};
 use model::Attributes;
@@ -20,25 +21,30 @@ pub struct PlacedStack {
     pub(super) payer: Payer,
     pub(super) space: Option<(Arc<AddressMap>, Tags)>,
     pub(super) program: Option<Mapping>,
-    /// Whether the process has generated code that a runtime's tables name (HotSpot, BEAM).
+    /// Whether the process has generated code that a runtime's tables name (HotSpot, BEAM, .NET).
     pub has_named_code: bool,
+    /// Whether the sampler notes words of such a runtime's frames.
+    pub needs_words: bool,
     /// What the program had set for the thread.
     pub attributes: Attributes,
 }
 
 impl PlacedStack {
-    /// Whether the process has mapped a runtime whose tables name generated code. Looks at all of
-    /// its mappings.
-    pub(super) fn maps_named_code(&self) -> bool {
-        let map = self.space.as_ref().map(|(map, _)| map.iter());
-        map.is_some_and(|mut map| map.any(|mapping| names_its_code(&mapping.file.path)))
+    /// Whether the process has mapped a runtime whose tables name generated code, and whether of
+    /// its frames words are noted. Looks at all of its mappings.
+    pub(super) fn maps_named_code(&self) -> (bool, bool) {
+        let any = |is: fn(&[u8]) -> bool| {
+            let map = self.space.as_ref().map(|(map, _)| map.iter());
+            map.is_some_and(|mut map| map.any(|mapping| is(&mapping.file.path)))
+        };
+        (any(names_its_code), any(needs_words))
     }
 
     /// Whether the sampler does not know which words of this process's frames to note, although
     /// their addresses alone do not name them. Once rules of such frames are learnt, nobody else
     /// sees the words.
     pub(super) fn lacks_words(&self) -> bool {
-        self.has_named_code && self.raw.record.has_frame_layout == 0
+        self.needs_words && self.raw.record.has_frame_layout == 0
     }
 
     /// Device and inode of the file that the program is in.
@@ -76,6 +82,7 @@ pub(super) fn placed(
         space,
         program,
         has_named_code: false,
+        needs_words: false,
         attributes: Attributes::default(),
     }
 }
@@ -96,12 +103,15 @@ pub(super) fn mapped_code(
     // V8 keeps frame pointers in the code that it generates, and in its built-in procedures, which
     // have no tables.
     let keeps_frame_pointers = program.is_some_and(|file| may_be_v8(&file.path));
+    // Code in the file of an assembly has no tables but those of the runtime.
+    let has_assemblies = map.iter().any(|mapping| may_be_dotnet(&mapping.file.path));
     let code = |mapping: &Mapping| {
         let at = MappedAt { pid, start: mapping.start, end: mapping.end };
         let is_program = program.is_some_and(|file| std::ptr::eq(file, mapping.file.as_ref()));
         let code = match mapping.file.path.as_slice() {
             b"[vdso]" => CodeSource::Vdso,
             _ if !mapping.file.is_file() => CodeSource::Generated,
+            path if has_assemblies && may_be_assembly(path) => CodeSource::Generated,
             _ if is_program => CodeSource::Program(mapping.file.at(at)),
             _ => CodeSource::File(mapping.file.at(at)),
         };

@@ -1,5 +1,6 @@
 //! Processes with a runtime whose functions have names (CPython, Ruby, PHP, Lua, LuaJIT,
-//! Perl, V8, HotSpot, BEAM): which processes to examine, and for which the sampler copies frames.
+//! Perl, V8, HotSpot, BEAM, .NET): which processes to examine, and for which the sampler copies
+//! frames.
 
 use abi::{AttributeLayout, PID_BITS, RUNTIME_PROCESSES_MAX, RuntimeLayout};
 use address_spaces::mappings::AddressMap;

@@ -124,7 +124,7 @@ impl Stacked {
         all
     }
 
-    /// The file and line of a function that an interpreter ran, and its name.
+    /// The file of a function that a runtime ran, its line where that is known, and its name.
     fn script(&self, subject: SubjectId) -> Option<Site> {
         let Subject::Code { image, name, address: Some(at), .. } =
             self.calls.subjects.get(subject)?
@@ -135,7 +135,11 @@ impl Stacked {
         // A source file has no id but its name; of a file that is gone there are no names.
         let is_source = record.id.is_name() && record.kind == image::ImageKind::File;
         let first_line = SourcePlace::of(ImageOffset(*at)).first_line;
-        is_source.then(|| (format!("{}:{first_line}", record.name), name.clone()))
+        let place = match first_line {
+            0 => record.name.clone(),
+            line => format!("{}:{line}", record.name),
+        };
+        is_source.then(|| (place, name.clone()))
     }
 
     /// The image of a procedure of an interpreter.
