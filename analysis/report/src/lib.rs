@@ -104,7 +104,9 @@ pub use trace::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, Trace
 pub use tree::{OmittedCalls, TreeReport, TreeRow, TreeThread};
 pub use truth::{TruthReport, TruthRow};
 pub use whatcg::WhatcgReport;
-pub use why::{WhyAlternative, WhyEvidence, WhyExperiment, WhyFinding, WhyReport, WhySource};
+pub use why::{
+    WhyAlternative, WhyBuildBefore, WhyEvidence, WhyExperiment, WhyFinding, WhyReport, WhySource,
+};
 
 /// A report that can be written.
 pub trait Report {

@@ -162,6 +162,7 @@ mod tests {
             image: None,
             image_id: None,
             is_one_of_builds: false,
+            build_before: None,
             procedure: None,
             address: None,
             source: None,
