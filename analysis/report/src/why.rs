@@ -217,6 +217,25 @@ impl WhyFinding {
         more.into_iter().chain(usual).collect()
     }
 
+    /// Whether nothing is known of what could be gained: from nothing to all of the finding's time.
+    pub(super) fn is_open(&self) -> bool {
+        self.gain.low < TOLD && self.gain.high >= OPEN * self.share.value
+    }
+
+    /// What could be gained, where that is known.
+    fn to_gain(&self) -> Option<String> {
+        let Share { value, low, high } = self.gain;
+        if high <= 0.0 || self.mechanism == Mechanism::Unknown || self.is_open() {
+            return None;
+        }
+        let [about, least, most] = [value, low, high].map(percent);
+        Some(match (value < TOLD, low < TOLD) {
+            (true, _) => format!("at most {most} of the time"),
+            (false, true) => format!("{about} of the time (at most {most})"),
+            (false, false) => format!("{about} of the time ({least} to {most})"),
+        })
+    }
+
     /// The cause in one line, with its place and what to try first.
     pub fn line(&self) -> String {
         let is_somewhere = !matches!(self.mechanism, Mechanism::AtLimit | Mechanism::Unknown);
@@ -310,25 +329,16 @@ impl Report for WhyReport {
             for evidence in &finding.evidence {
                 line(style, out, 6, &format!("    {}", evidence.text))?;
             }
-            let others = finding.alternatives.iter().map(|other| other.mechanism.to_string());
-            let others: Vec<String> = others.collect();
-            if !others.is_empty() {
-                line(style, out, 6, &format!("    other explanations: {}", others.join("; ")))?;
-            }
-            let Share { value, low, high } = finding.gain;
-            if high > 0.0 && finding.mechanism != Mechanism::Unknown {
-                let [about, least, most] = [value, low, high].map(percent);
-                let is_open = low < TOLD && high >= OPEN * finding.share.value;
-                let gain = match (value < TOLD, low < TOLD) {
-                    _ if is_open => "not known, anything from 0 to 100 % of it".to_owned(),
-                    (true, _) => format!("at most {most} of the time"),
-                    (false, true) => format!("{about} of the time (at most {most})"),
-                    (false, false) => format!("{about} of the time ({least} to {most})"),
-                };
+            if let Some(gain) = finding.to_gain() {
                 line(style, out, 6, &format!("    to gain: {gain}"))?;
             }
             for advice in finding.advice() {
                 line(style, out, 6, &format!("    try: {advice}"))?;
+            }
+            let others = finding.alternatives.iter().map(|other| other.mechanism.to_string());
+            let others: Vec<String> = others.collect();
+            if !others.is_empty() {
+                line(style, out, 6, &format!("    other explanations: {}", others.join("; ")))?;
             }
         }
         for WhyExperiment { name, what, says, .. } in &self.experiments {
