@@ -295,8 +295,8 @@ pub struct ProfReport {
     pub problems: Vec<Problem>,
 }
 
-/// When images were seen first and last, in seconds since 1970 UTC.
-pub type Seen = BTreeMap<ImageId, (u64, u64)>;
+/// When images of files had samples.
+pub type Seen = BTreeMap<ImageId, query::seen::Seen>;
 
 /// Rows that are not shown.
 #[derive(Clone, Debug, Default)]
