@@ -1,8 +1,10 @@
 //! Time by cause, procedure by procedure.
 
+use std::collections::BTreeSet;
+
 use code::isa::Syntax;
 use code::skid::Skid;
-use image::Procedure;
+use image::{ImageId, Procedure};
 use stalls::{Explained, Machine};
 
 use crate::graphs::{Graph, Surveyed};
@@ -38,6 +40,8 @@ pub struct Asked<'a> {
     pub procedure: Option<&'a str>,
     /// No procedures of the image with this name, if any.
     pub except: Option<&'a str>,
+    /// Only these procedures of these images, by their whole names, if any.
+    pub only: Option<&'a BTreeSet<(ImageId, String)>>,
     /// Fewest samples of a procedure that is explained.
     pub least: u64,
     /// The syntax of instructions' texts; none: instructions have no text.
@@ -73,7 +77,13 @@ pub fn each<T: Send>(
 ) -> Result<Covered, query::error::AnalysisError> {
     let time = samples.time()?;
     let all = |image: &ImageSamples| image.equal(time.0).map_or(0, model::Profile::total);
-    let is_asked = |image: &&ImageSamples| asked.except != Some(image.record.name.as_str());
+    let has_any = |only: &BTreeSet<(ImageId, String)>, image: &ImageSamples| {
+        only.iter().any(|(id, _)| *id == image.record.id)
+    };
+    let is_asked = |image: &&ImageSamples| {
+        asked.except != Some(image.record.name.as_str())
+            && asked.only.is_none_or(|only| has_any(only, image))
+    };
     let images = samples.images.iter().filter(|image| image.wanted && !image.is_idle());
     let mut covered = Covered { samples: load::sum(images.clone().map(all)), explained: 0 };
     let mut images: Vec<&ImageSamples> =
@@ -123,8 +133,14 @@ fn of_image<T: Send>(
         Some(_) if address.is_some() => holder == Some(procedure),
         part => part.is_none_or(|part| procedure.name().contains(part)),
     };
+    let is_among = |procedure: &Procedure| {
+        let of = || (image.record.id, procedure.name().to_owned());
+        asked.only.is_none_or(|only| only.contains(&of()))
+    };
     let sampled = surveyed.sampled(image, time.0).into_iter();
-    let sampled = sampled.filter(|(procedure, count)| *count >= asked.least && named(procedure));
+    let sampled = sampled.filter(|(procedure, count)| {
+        *count >= asked.least && named(procedure) && is_among(procedure)
+    });
     let mut chosen: Vec<&Procedure> = sampled.map(|(procedure, _)| procedure).collect();
     if surveyed.isa() != asked.machine.isa {
         if !chosen.is_empty() {

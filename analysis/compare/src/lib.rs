@@ -196,6 +196,8 @@ pub struct Comparison {
     /// Defaults of the sets: database, epochs and scope; and the images whose samples shares are
     /// of. Its events are not used: see `event`.
     pub source: Question,
+    /// Two builds that ran one after the other are each compared in its own time.
+    pub own_times: bool,
     /// The event to compare; None: the first.
     pub event: Option<String>,
     /// A row per image instead of per procedure.

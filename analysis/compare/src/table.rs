@@ -274,15 +274,15 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
     let mut reads = Vec::new();
     let (mut left_out, mut problems) = (Vec::new(), Vec::new());
     let mut event = args.event.clone();
-    let opened = opened(choices, args)?;
+    let (opened, names) = opened(choices, args)?;
     let is_timed = opened.iter().flatten().any(|(source, ..)| source.epochs.stretch.is_some());
     let mut parts = match is_timed && !apart {
         true => time_parts(&opened, &mut problems)?.into_iter(),
         false => Vec::new().into_iter(),
     };
-    for (choice, questions) in choices.iter().zip(opened) {
+    for (name, questions) in names.into_iter().zip(opened) {
         let mut set = Set {
-            name: choice.typed.clone(),
+            name,
             dbs: Vec::new(),
             whose: questions.first().map(|(source, ..)| source.whose.clone()).unwrap_or_default(),
             parts: Vec::new(),
@@ -354,17 +354,27 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
 }
 
 /// A question of a set, its database and its epochs.
-type Opened = (Question, Database, Vec<(String, EpochId)>);
+pub(super) type Opened = (Question, Database, Vec<(String, EpochId)>);
 
-/// The questions of each set.
-fn opened(choices: &[SetChoice], args: &Comparison) -> Result<Vec<Vec<Opened>>, AnalysisError> {
+/// The questions of each set, and the sets' names: as typed, with the times that they are given.
+fn opened(
+    choices: &[SetChoice],
+    args: &Comparison,
+) -> Result<(Vec<Vec<Opened>>, Vec<String>), AnalysisError> {
     let open = |source: Question| {
         let (db, epochs) = select::open(&source.db, &source.epochs)?;
         Ok((source, db, epochs))
     };
     let of_set =
         |choice: &SetChoice| choice.questions(&args.source).into_iter().map(open).collect();
-    choices.iter().map(of_set).collect()
+    let mut opened = choices.iter().map(of_set).collect::<Result<Vec<_>, AnalysisError>>()?;
+    let own_times = match args.own_times {
+        true => times::give_own(&mut opened)?,
+        false => None,
+    };
+    let mut own_times = own_times.into_iter().flatten();
+    let named = |set: &SetChoice| format!("{}{}", set.typed, own_times.next().unwrap_or_default());
+    Ok((opened, choices.iter().map(named).collect()))
 }
 
 /// The parts of the time of each question, of like length.

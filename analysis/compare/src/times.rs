@@ -1,14 +1,70 @@
 //! Sets of samples of stretches of time: which slices are theirs, and parts of them of like length.
 
-use profiledb::{Database, Epoch, EpochId, Stretch};
+use std::collections::BTreeMap;
 
+use image::ImageId;
+use profiledb::{Database, Epoch, EpochId, ImageRecord, Stretch};
+
+use super::table::Opened;
 use query::error::AnalysisError;
 use query::load;
 use query::problem::Problem;
+use query::seen::Seen;
+use query::select;
+use query::times::rfc3339;
 
 /// Most parts of a set on one host. More cost a reading each; with fewer, the spread between parts
 /// is known less well.
 const PARTS_MAX: u64 = 60;
+
+/// Gives two sets that are of one image each, the second of which was seen only after the first,
+/// the times of these images: shares of the one beside shares of the other would tell of each
+/// procedure how the rest of its program changed. The times as they are typed in sets; None where
+/// the sets are not of that kind, or name a time.
+pub(super) fn give_own(opened: &mut [Vec<Opened>]) -> Result<Option<[String; 2]>, AnalysisError> {
+    let [before, after] = opened else { return Ok(None) };
+    let ([before], [after]) = (before.as_mut_slice(), after.as_mut_slice()) else {
+        return Ok(None);
+    };
+    let is_build = |(question, ..): &Opened| {
+        let is_labelled = question.whose.label.is_some();
+        question.images.len() == 1 && question.epochs.stretch.is_none() && !is_labelled
+    };
+    let is_same_place = before.0.db == after.0.db && before.2 == after.2;
+    if !(is_build(before) && is_build(after) && is_same_place) {
+        return Ok(None);
+    }
+    let Some([old, new]) = seen(before)?.zip(seen(after)?).map(<[Seen; 2]>::from) else {
+        return Ok(None);
+    };
+    if !old.is_before(&new) {
+        return Ok(None);
+    }
+    before.0.epochs.stretch = Some(old.stretch);
+    after.0.epochs.stretch = Some(new.stretch);
+    let typed = |word: &str, at: u64| format!(",{word}:{}", rfc3339(at));
+    Ok(Some([typed("until", old.stretch.until_unix_s), typed("since", new.stretch.since_unix_s)]))
+}
+
+/// When the image of a question was seen; None where that is several images, or none.
+fn seen((question, db, epochs): &Opened) -> Result<Option<Seen>, AnalysisError> {
+    let mut records: BTreeMap<ImageId, ImageRecord> = BTreeMap::new();
+    let mut slices: Vec<Stretch> = Vec::new();
+    for epoch in load::open(db, epochs, &mut Vec::new())? {
+        slices.extend(epoch.slices());
+        for (id, record) in epoch.images()? {
+            let known = records.entry(id).or_insert_with(|| record.clone());
+            known.first_seen_unix_s = known.first_seen_unix_s.min(record.first_seen_unix_s);
+            known.last_seen_unix_s = known.last_seen_unix_s.max(record.last_seen_unix_s);
+        }
+    }
+    slices.sort_unstable_by_key(|slice| slice.until_unix_s);
+    // An image without samples is refused when the set is read.
+    let Ok(meant) = select::images(&question.images, records.values()) else { return Ok(None) };
+    let mut meant = meant.iter().filter_map(|id| records.get(id));
+    let one = meant.next().filter(|_| meant.next().is_none());
+    Ok(one.map(|record| Seen::of(record, &slices)))
+}
 
 /// An epoch of a set, with the slices of it that are the set's.
 pub(super) struct Timed {

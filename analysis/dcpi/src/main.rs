@@ -71,6 +71,11 @@ fn write(invocation: Invocation, out: &mut dyn Write) -> Result<Outcome, Analysi
             out.write_all(text.as_bytes())?;
             Outcome::default()
         }
+        Invocation::Nothing(text) => {
+            // If it cannot be written, the exit code is all that is left to say.
+            let _ = writeln!(io::stderr(), "{text}");
+            Outcome { code: Some(2), ..Outcome::default() }
+        }
     };
     out.flush()?;
     Ok(outcome)

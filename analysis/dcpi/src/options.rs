@@ -381,6 +381,7 @@ impl Compared {
                 all: self.all,
                 ..Question::default()
             },
+            own_times: false,
             event: self.event.clone(),
             by_image: self.by_image,
             idle: self.look.idle,

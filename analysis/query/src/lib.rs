@@ -24,6 +24,7 @@ pub mod load;
 pub mod problem;
 pub mod progress;
 pub mod scope;
+pub mod seen;
 pub mod select;
 pub mod stacks;
 pub mod timeline;

@@ -41,14 +41,15 @@ pub(super) fn two_builds(
 ) -> Option<String> {
     let mut builds: Vec<_> = seen.iter().filter(|(id, _)| is_it(id)).collect();
     builds.sort_by_key(|(_, times)| **times);
-    let [.., (old, (_, until)), (new, (since, last))] = builds.as_slice() else { return None };
+    let [.., (old, seen_old), (new, seen_new)] = builds.as_slice() else { return None };
     let [old, new] = [old, new].map(|id| brief_id(id));
-    // A build is seen when it is merged: its samples are from after the merge before.
-    let times = match until <= since && until < last {
-        true => ["until", "since"].map(|word| format!(",{word}:{}", rfc3339(*until))),
+    let [until, since] = match seen_old.is_before(seen_new) {
+        true => {
+            let at = (seen_old.stretch.until_unix_s, seen_new.stretch.since_unix_s);
+            [("until", at.0), ("since", at.1)].map(|(word, at)| format!(",{word}:{}", rfc3339(at)))
+        }
         false => Default::default(),
     };
-    let [until, since] = times;
     let epochs = match selection.epochs.as_slice() {
         [first, .., last] => format!(" --epoch {}..{}", first.epoch, last.epoch),
         [one] if one.ended_unix_s.is_some() => format!(" --epoch {}", one.epoch),

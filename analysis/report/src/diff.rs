@@ -247,7 +247,9 @@ impl Report for DiffReport {
         if !is_exact && self.sets.sets.iter().all(|set| set.parts.len() < 2) {
             let is_timed = self.sets.sets.iter().all(|set| set.time().is_some());
             let (one, what, next) = match (is_timed, are_runs(&self.sets)) {
-                (true, _) => ("stretch of time", "such stretches", "make one of them longer"),
+                (true, _) => {
+                    ("stretch of time", "such stretches", "make one of them several times as long")
+                }
                 (_, true) => ("run", "runs", "give each set several recordings: db:DIR,db:DIR"),
                 _ => ("epoch", "runs", "give each set several epochs"),
             };

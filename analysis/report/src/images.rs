@@ -56,7 +56,10 @@ crate::fields! {
         path: &'a str => "path";
         /// size of the file; `null`: not known
         size_bytes: Option<u64>, "bytes" => "size_bytes";
+        /// when its first samples were written: the end of their slice of time, of ten seconds or
+        /// more
         first_seen_unix_s: u64, "s" => "first_seen_unix_s";
+        /// when its last samples were written
         last_seen_unix_s: u64, "s" => "last_seen_unix_s";
         counts: InOrder<&'a str, u64>, "samples" => "EVENT";
         /// hosts that have samples of the image
@@ -104,11 +107,11 @@ impl Report for ImagesReport {
             table.number(&column.event.name, "");
         }
         table.number("size", "");
-        table.words("first seen");
+        table.words("first seen by");
         table.spared();
-        for title in ["last seen", "code", "kind", "id"] {
+        for title in ["last seen by", "code", "kind", "id"] {
             table.words(title);
-            if title == "last seen" {
+            if title == "last seen by" {
                 table.spared();
             }
         }

@@ -104,7 +104,9 @@ pub use trace::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, Trace
 pub use tree::{OmittedCalls, TreeReport, TreeRow, TreeThread};
 pub use truth::{TruthReport, TruthRow};
 pub use whatcg::WhatcgReport;
-pub use why::{WhyAlternative, WhyEvidence, WhyExperiment, WhyFinding, WhyReport, WhySource};
+pub use why::{
+    WhyAlternative, WhyBuildBefore, WhyEvidence, WhyExperiment, WhyFinding, WhyReport, WhySource,
+};
 
 /// A report that can be written.
 pub trait Report {
@@ -293,8 +295,8 @@ pub struct ProfReport {
     pub problems: Vec<Problem>,
 }
 
-/// When images were seen first and last, in seconds since 1970 UTC.
-pub type Seen = BTreeMap<ImageId, (u64, u64)>;
+/// When images of files had samples.
+pub type Seen = BTreeMap<ImageId, query::seen::Seen>;
 
 /// Rows that are not shown.
 #[derive(Clone, Debug, Default)]

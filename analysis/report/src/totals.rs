@@ -16,8 +16,8 @@ pub struct Totals {
     pub means: [f64; 2],
     /// Runs or epochs of each set.
     pub parts: [usize; 2],
-    /// The second mean divided by the first; none where a set has no samples or the sets need not
-    /// have done the same work.
+    /// The second mean divided by the first; none where a set has no samples, or shares are
+    /// compared.
     pub ratio: Option<Ratio>,
 }
 
@@ -29,6 +29,7 @@ enum Verdict {
     NoDifference,
     /// Each set is one run: the spread between runs is not known, and may be the difference.
     OneRun,
+    /// Shares, or stretches of time.
     NotSameWork,
     Empty,
 }
@@ -47,7 +48,7 @@ crate::fields! {
         parts: [usize; 2];
         /// whether each of them is one run of a command; an epoch of dcpid may have any number
         runs: bool;
-        /// `b` divided by `a`; `null`: the sets need not have done the same work
+        /// `b` divided by `a`; `null`: shares are compared
         ratio: Option<RatioJson>;
         /// `faster`, `slower` (of events that do not count time: `fewer`, `more`),
         /// `no_difference_shown`, `cannot_tell` or `none`
@@ -77,8 +78,11 @@ impl Totals {
             let parts = sets.sets.get(at).map_or(&[][..], |set| &set.parts);
             parts.iter().map(|part| part.counted).collect::<Vec<Tally>>()
         });
-        let is_same_work = sets.measure == Measure::Amount;
-        let ratio = ratio(&a, &b, sets.is_exact(), sets.confidence).filter(|_| is_same_work);
+        let ratio = match sets.measure {
+            Measure::Share => None,
+            Measure::Amount => ratio(&a, &b, sets.is_exact(), sets.confidence),
+            Measure::Rate => by_second(sets, [&a, &b]),
+        };
         let mean = |at: usize, runs: &[Tally]| {
             let sum: f64 = runs.iter().map(|run| run.occurrences).sum();
             let set = sets.sets.get(at).filter(|set| set.time().is_some());
@@ -89,7 +93,7 @@ impl Totals {
 
     fn verdict(&self, sets: &SetsReport) -> Verdict {
         match &self.ratio {
-            None if sets.measure != Measure::Amount => Verdict::NotSameWork,
+            _ if sets.measure != Measure::Amount => Verdict::NotSameWork,
             None => Verdict::Empty,
             // With the spread between runs the interval would be wider, and hold 1 as well.
             Some(ratio) if ratio.side() == Side::Neither => Verdict::NoDifference,
@@ -126,11 +130,9 @@ impl Totals {
             Verdict::Less => format!("{less}{}", self.by_parts(part)),
             Verdict::More => format!("{more}{}", self.by_parts(part)),
             Verdict::NoDifference => format!("no difference shown{}", self.by_parts(part)),
-            Verdict::OneRun => format!(
-                "cannot tell from one {part} each: the interval has the sampling error only"
-            ),
+            Verdict::OneRun => self.by_samples(),
             Verdict::NotSameWork if is_timed => {
-                "none: stretches of time may have had different work".to_owned()
+                format!("{}; their work may have differed, too", self.by_samples())
             }
             Verdict::NotSameWork if is_labelled => {
                 "none: shares are compared, as of sets that did different work".to_owned()
@@ -142,6 +144,18 @@ impl Totals {
             Verdict::Empty => "cannot tell: a set has no samples".to_owned(),
         };
         [("total", total), ("verdict", verdict)]
+    }
+
+    /// What samples show, where the spread between runs is not known: a note says that.
+    fn by_samples(&self) -> String {
+        let Some(ratio) = self.ratio else { return "none: a set has no samples".to_owned() };
+        let Ratio { low, high, .. } = ratio;
+        let times = format!("{low:.2} to {high:.2} times");
+        match ratio.side() {
+            Side::Less => format!("less by samples: {times}"),
+            Side::More => format!("more by samples: {times}"),
+            Side::Neither => format!("no difference shown by samples: {times}"),
+        }
     }
 
     /// The runs that a verdict is by.
@@ -181,6 +195,16 @@ impl Totals {
         let (unit, runs) = (unit(sets), are_runs(sets));
         TotalsJson { unit, a, b, parts: self.parts, runs, ratio, verdict, why }
     }
+}
+
+/// The ratio of two stretches of time, each by its second: a part of a stretch is no run, so the
+/// sampling error alone is known.
+fn by_second(sets: &SetsReport, both: [&[Tally]; 2]) -> Option<Ratio> {
+    let [a, b] = both.map(|parts| parts.iter().copied().sum::<Tally>());
+    let ratio = ratio(&[a], &[b], sets.is_exact(), sets.confidence)?;
+    let [first, second] = sets.sets.as_slice() else { return None };
+    let by = first.seconds() / second.seconds();
+    Some(Ratio { value: ratio.value * by, low: ratio.low * by, high: ratio.high * by, ..ratio })
 }
 
 fn unit(sets: &SetsReport) -> &str {

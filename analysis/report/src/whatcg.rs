@@ -52,6 +52,10 @@ crate::fields! {
     }
 }
 
+/// The note where causes have nothing or all of the time of findings.
+const OPEN: &str = "where the cycles of a round or call are not known, the whole time of a finding \
+                    is given to the causes that dcpi why tells, by their probabilities";
+
 /// Parts of the time: likeliest, least, most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts([f64; 3]);
@@ -68,6 +72,11 @@ fn takes_all(mechanism: Mechanism) -> bool {
         || mechanism == Mechanism::Unknown
 }
 
+/// Whether how much of the finding's time its mechanism takes is not known at all.
+fn is_open(found: &WhyFinding) -> bool {
+    !takes_all(found.mechanism) && found.mechanism != Mechanism::AtLimit && found.is_open()
+}
+
 /// What the time was spent on.
 fn causes(findings: &[WhyFinding]) -> Vec<CauseRow> {
     let mut sums: BTreeMap<Mechanism, Parts> = BTreeMap::new();
@@ -76,6 +85,8 @@ fn causes(findings: &[WhyFinding]) -> Vec<CauseRow> {
         let all = found.share.value;
         let gain = match takes_all(found.mechanism) {
             true => [all; 3],
+            // Of nothing known the verdict's mechanism has all, so that causes rank as in dcpi why.
+            false if is_open(found) => [all, 0.0, all],
             false => [found.gain.value, found.gain.low, found.gain.high].map(|gain| gain.min(all)),
         };
         let [value, low, high] = gain;
@@ -132,7 +143,9 @@ impl Report for WhatcgReport {
             table.coloured(cells, Colour::of_share(share.0));
         }
         table.write(style, out)?;
-        let notes = problem_lines(text::told(&self.problems, style));
+        let open = self.findings.iter().any(is_open).then(|| OPEN.to_owned());
+        let problems = problem_lines(text::told(&self.problems, style));
+        let notes: Vec<String> = open.into_iter().chain(problems).collect();
         if !notes.is_empty() {
             writeln!(out)?;
         }
@@ -162,6 +175,7 @@ mod tests {
             image: None,
             image_id: None,
             is_one_of_builds: false,
+            build_before: None,
             procedure: None,
             address: None,
             source: None,

@@ -1,6 +1,7 @@
 //! `dcpi why` as plain data, as text and as JSON.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io::{self, Write};
 
 use image::ImageId;
@@ -55,6 +56,9 @@ crate::fields! {
         pub is_one_of_builds (text): bool;
         /// name of the procedure
         pub procedure (maybe): Option<String> => "procedure";
+        /// the same loop in the build before, where it makes more or fewer rounds than their
+        /// intervals leave open
+        pub build_before (maybe): Option<WhyBuildBefore>;
         /// the instruction that takes the time, or the first one of the loop
         pub address (maybe): Option<u64> as Option<Address> => "address";
         /// its place in the source
@@ -74,6 +78,17 @@ crate::fields! {
         advice: Vec<String> = |it| it.advice();
         /// other mechanisms, the likeliest first
         pub alternatives: Vec<WhyAlternative>;
+    }
+
+    /// A loop in two builds.
+    #[derive(Clone, Debug)]
+    pub struct WhyBuildBefore {
+        /// the build before
+        pub image_id: ImageId;
+        /// rounds of the loop each time that it is entered
+        pub rounds: Share, "rounds";
+        /// the same in the build before
+        pub rounds_before: Share, "rounds";
     }
 
     /// The command with one thing changed, timed as `dcpi time` does.
@@ -160,17 +175,65 @@ impl From<Evidence> for WhyEvidence {
     }
 }
 
+impl WhyBuildBefore {
+    fn has_more_rounds(&self) -> bool {
+        self.rounds.low > self.rounds_before.high
+    }
+}
+
+impl fmt::Display for WhyBuildBefore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let about = |Share { value, low, high }: Share| {
+            let [value, low, high] = [value, low, high].map(rounds);
+            format!("{value} ({low} to {high})")
+        };
+        let [own, before] = [self.rounds, self.rounds_before].map(about);
+        let build = brief_id(&self.image_id);
+        write!(
+            f,
+            "rounds of the loop each time it is entered: about {own}; in build {build} {before}"
+        )
+    }
+}
+
+/// A number of rounds: below ten with a decimal, which tells 1 from 2.
+fn rounds(rounds: f64) -> String {
+    if rounds < 9.95 { format!("{rounds:.1}") } else { format!("{rounds:.0}") }
+}
+
 impl WhyFinding {
     pub(super) fn certainty(&self) -> Certainty {
         Certainty::of(self.mechanism, self.probability)
     }
 
     fn advice(&self) -> Vec<String> {
-        self.advised().map(str::to_owned).collect()
+        let more = self.build_before.as_ref().filter(|before| before.has_more_rounds());
+        let more = more.map(|before| {
+            let before = brief_id(&before.image_id);
+            format!("look at why the loop makes more rounds than in build {before}")
+        });
+        let evidence = self.evidence.iter().map(|one| (one.kind, one.value));
+        let usual = self.mechanism.advice_beside(evidence).map(str::to_owned);
+        more.into_iter().chain(usual).collect()
     }
 
-    fn advised(&self) -> impl Iterator<Item = &'static str> {
-        self.mechanism.advice_beside(self.evidence.iter().map(|one| (one.kind, one.value)))
+    /// Whether nothing is known of what could be gained: from nothing to all of the finding's time.
+    pub(super) fn is_open(&self) -> bool {
+        self.gain.low < TOLD && self.gain.high >= OPEN * self.share.value
+    }
+
+    /// What could be gained, where that is known.
+    fn to_gain(&self) -> Option<String> {
+        let Share { value, low, high } = self.gain;
+        if high <= 0.0 || self.mechanism == Mechanism::Unknown || self.is_open() {
+            return None;
+        }
+        let [about, least, most] = [value, low, high].map(percent);
+        Some(match (value < TOLD, low < TOLD) {
+            (true, _) => format!("at most {most} of the time"),
+            (false, true) => format!("{about} of the time (at most {most})"),
+            (false, false) => format!("{about} of the time ({least} to {most})"),
+        })
     }
 
     /// The cause in one line, with its place and what to try first.
@@ -179,7 +242,7 @@ impl WhyFinding {
         let source = self.source.as_ref().filter(|_| is_somewhere).map(|source| {
             format!(" at {}:{}", source.file.rsplit('/').next().unwrap_or_default(), source.line)
         });
-        let tried = self.advised().next().map(|advice| format!("; try: {advice}"));
+        let tried = self.advice().first().map(|advice| format!("; try: {advice}"));
         let [source, tried] = [source, tried].map(Option::unwrap_or_default);
         format!("{}{source} [{}]{tried}", self.mechanism, self.certainty().word())
     }
@@ -266,25 +329,16 @@ impl Report for WhyReport {
             for evidence in &finding.evidence {
                 line(style, out, 6, &format!("    {}", evidence.text))?;
             }
+            if let Some(gain) = finding.to_gain() {
+                line(style, out, 6, &format!("    to gain: {gain}"))?;
+            }
+            for advice in finding.advice() {
+                line(style, out, 6, &format!("    try: {advice}"))?;
+            }
             let others = finding.alternatives.iter().map(|other| other.mechanism.to_string());
             let others: Vec<String> = others.collect();
             if !others.is_empty() {
                 line(style, out, 6, &format!("    other explanations: {}", others.join("; ")))?;
-            }
-            let Share { value, low, high } = finding.gain;
-            if high > 0.0 && finding.mechanism != Mechanism::Unknown {
-                let [about, least, most] = [value, low, high].map(percent);
-                let is_open = low < TOLD && high >= OPEN * finding.share.value;
-                let gain = match (value < TOLD, low < TOLD) {
-                    _ if is_open => "not known, anything from 0 to 100 % of it".to_owned(),
-                    (true, _) => format!("at most {most} of the time"),
-                    (false, true) => format!("{about} of the time (at most {most})"),
-                    (false, false) => format!("{about} of the time ({least} to {most})"),
-                };
-                line(style, out, 6, &format!("    to gain: {gain}"))?;
-            }
-            for advice in finding.advised() {
-                line(style, out, 6, &format!("    try: {advice}"))?;
             }
         }
         for WhyExperiment { name, what, says, .. } in &self.experiments {

@@ -175,8 +175,9 @@ fn of_load(
         let cycles = (5.0 * load.times, load.times * hardware.memory_cycles.1);
         let percent = 100.0 * waiting;
         let text = format!(
-            "{percent:.0} % of its samples are at `{}` and just behind, which may wait for it",
-            load.text
+            "{percent:.0} % of the samples here are at the load `{}` at {:#x} and the two \
+             instructions after it, as where these wait for its data",
+            load.text, load.address
         );
         let evidence = vec![Evidence::of("samples", text, waiting, "share")];
         let strength = if waiting > 0.6 { 0.7 } else { 0.2 };
@@ -200,10 +201,13 @@ fn of_load(
         return None;
     }
     let mut evidence = vec![spread_text(load, span, sketch)];
-    evidence.extend(pages(load));
+    // Of data that the TLB covers in small pages, their size tells nothing.
+    if misses_tlb || sketch.in_huge_pages > 0 {
+        evidence.extend(pages(load));
+    }
     if let Some((stride, _)) = steady {
         // A stream: what it needs is bandwidth.
-        let text = format!("`{}` moves by {stride} bytes each time", load.text);
+        let text = format!("the address of `{}` moves by {stride} bytes each time", load.text);
         evidence.push(Evidence::of("addresses", text, stride as f64, "bytes"));
         let of_line = match level.map(|level| level.number) {
             Some(2) => (0.5, 8.0),
@@ -236,7 +240,7 @@ fn of_load(
     let least = if load.chases { 0.5 } else { 0.02 };
     let cycles = (least * (usual + walk) * new_lines, (1.3 * most + walk_max) * new_lines);
     if load.chases {
-        let text = format!("`{}` loads from where a load before points", load.text);
+        let text = format!("`{}` loads from an address that a load before it gave", load.text);
         evidence.push(Evidence { kind: "code", text, value: None, unit: None });
     }
     // Without a measurement, sizes of the machine's caches are not known for sure.
@@ -310,8 +314,11 @@ fn by_time(
 pub(crate) fn pages(load: &Instruction) -> Option<Evidence> {
     let huge = load.sketch.huge_share()?;
     let text = match huge {
-        0.0 => "its accesses are to pages of 4 KiB".to_owned(),
-        _ => format!("{:.0} % of its accesses are to huge pages", 100.0 * huge),
+        0.0 => "its data are in pages of 4 KiB: huge pages would need fewer page walks".to_owned(),
+        _ => format!(
+            "{:.0} % of its accesses are to huge pages, which need few page walks",
+            100.0 * huge
+        ),
     };
     Some(Evidence::of(Evidence::PAGES, text, huge, "share"))
 }
@@ -320,12 +327,13 @@ fn spread_text(load: &Instruction, span: f64, sketch: &Sketch) -> Evidence {
     let same: u64 = sketch.apart.get(&model::Apart::Line).copied().unwrap_or(0);
     let (pairs, spread) = (sketch.pairs(), bytes(span));
     let mut text = format!(
-        "`{}` at {:#x} uses some {spread} of memory, by {pairs} pairs of sampled addresses",
+        "the addresses of `{}` at {:#x} are spread over some {spread}, by the distances in {pairs} \
+         pairs of them",
         load.text, load.address
     );
     if same > 0 {
         let percent = 100.0 * same as f64 / pairs.max(1) as f64;
-        text.push_str(&format!("; {percent:.0} % of them in one line of the cache"));
+        text.push_str(&format!("; {percent:.0} % of the pairs are in one line of the cache"));
     }
     Evidence::of("addresses", text, span, "bytes")
 }
@@ -547,7 +555,8 @@ fn assists(region: &Region, hardware: &Hardware, found: &mut Vec<Candidate>) {
     let text = if is_shown {
         let percent = 100.0 * waiting;
         format!(
-            "{percent:.0} % of the loop's samples are at `{}` at {:#x} and just behind",
+            "{percent:.0} % of the loop's samples are at `{}` at {:#x} and the two instructions \
+             after it",
             one.text, one.address
         )
     } else {

@@ -108,7 +108,8 @@ pub fn judge(region: &Region, hardware: &Hardware) -> Verdict {
         evidence.extend(pages);
     }
     if best.mechanism == Mechanism::PageWalk && !knows_pages {
-        let text = "walks are those of pages of 4 KiB; whether these are huge is not seen";
+        let text = "if its data are in pages of 4 KiB: their size was not seen, and huge pages \
+                    would need few walks";
         evidence.push(Evidence {
             kind: "addresses",
             text: text.to_owned(),
@@ -184,7 +185,9 @@ fn fit(candidate: &Candidate, region: &Region, limit: f64) -> f64 {
 /// The verdict that code runs at its limit, for code without a measured time and without evidence
 /// of anything else.
 fn by_default(region: &Region, limit: f64) -> Candidate {
-    let text = "nothing was seen that would take more time than its instructions need".to_owned();
+    let text = "by its instructions alone: no sign of cache misses, mispredicted branches or other \
+                delays was seen";
+    let text = text.to_owned();
     let evidence = vec![Evidence { kind: "limit", text, value: None, unit: None }];
     Candidate { evidence, ..of_limit(region, limit) }
 }
@@ -282,15 +285,17 @@ fn times(region: &Region, limit: f64) -> Vec<Evidence> {
             true => format!(" ({:.0} to {:.0})", rounds / factor, rounds * factor),
             false => ", or many times more or fewer".to_owned(),
         };
-        let text = format!("the loop makes about {rounds:.0} rounds for each entry{sure}");
+        let text = format!("rounds of the loop each time it is entered: about {rounds:.0}{sure}");
         evidence.push(Evidence::of("time", text, rounds, "rounds"));
     }
     if let Some(ns) = region.round_ns {
-        let text = format!("a round takes {ns:.2} ns");
+        let text = format!("a round of the loop takes {ns:.2} ns");
         evidence.push(Evidence::of("time", text, ns, "ns"));
     }
     if let Some((cycles, ..)) = region.round_cycles.filter(|_| limit > 0.0) {
-        let text = format!("{cycles:.1} cycles a round; at best {limit:.1}");
+        let of = if region.is_loop { "round" } else { "call" };
+        let text =
+            format!("{cycles:.1} cycles for each {of}; its instructions need {limit:.1} at best");
         evidence.push(Evidence::of("limit", text, limit, "cycles"));
     }
     evidence

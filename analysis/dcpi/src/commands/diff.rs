@@ -7,7 +7,7 @@ use clap::Args;
 use super::Outcome;
 use super::stats::fold;
 use crate::options::{Compared as Sets, Format};
-use compare::{Row, SYNTAX, Set, SetChoice, Table};
+use compare::{Comparison, Row, SYNTAX, Set, SetChoice, Table};
 use query::error::AnalysisError;
 use report::{DiffReport, DiffRow, SetsReport, Totals};
 use stats::significance::{self, Compared, Counted, Judged, Measure, Typical};
@@ -39,8 +39,8 @@ The line total has the sum of each SET: the mean of its runs (recordings of dcpi
 epochs, the ratio of both, and its interval. The interval allows for the spread between runs \
 (Student's t, Welch's degrees of freedom), and is never narrower than the sampling error. The \
 verdict is on this ratio: faster or slower where the interval does not hold 1, no difference shown \
-where it does, cannot tell where each SET is one run, none where the SETs may have done different \
-work. Labels and recordings are taken to have done the same work. Of several runs in one epoch, \
+where it does. Where each SET is one run or a stretch of time, it says what the samples show: how \
+much runs differ without a change is not known. It is none where shares are compared. Labels and recordings are taken to have done the same work. Of several runs in one epoch, \
 only the sum is known: the SETs must have equally many.
 
 The interval of a row's change (Newcombe's, of that row alone) holds the true change with the \
@@ -49,7 +49,8 @@ confidence, so tables of two equal sets have no mark in 95 of 100 cases (Holm's 
 weighted by samples). Marked rows come first, sorted by the size of the change. Rows with too few \
 samples are left out; a note has their number.
 
-A SET of a stretch of time (since:TIME,until:TIME) is compared by the second: a row has the \
+A SET of a stretch of time (since:TIME,until:TIME) is compared by the second, and so are two \
+builds (image:ID image:ID) of which one ran after the other, each in its own time: a row has the \
 samples of a second of one host. The longer SET is parted into pieces as long as the shorter, 60 \
 at most. A mark then means that the change is larger than the differences between such pieces. A \
 slice of the database is of the SET that has its middle.
@@ -69,7 +70,8 @@ pub(crate) fn run(args: &DiffArgs, out: &mut dyn Write) -> Result<Outcome, Analy
 }
 
 pub(super) fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
-    let comparison = args.with.comparison()?;
+    let own_times = !args.amounts && !args.shares;
+    let comparison = Comparison { own_times, ..args.with.comparison()? };
     let is_text = args.with.output.format == Format::Text;
     let mut table = compare::read(&[args.before.clone(), args.after.clone()], false, &comparison)?;
     let measure = match (args.amounts, args.shares) {

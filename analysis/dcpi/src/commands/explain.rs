@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::Outcome;
 use crate::terminal;
+use model::{Cut, Loss, Unresolved, Wait};
 use query::error::AnalysisError;
 use verdict::Mechanism;
 
@@ -30,7 +31,7 @@ The words are those of the guide's page of terms. Letters of causes are told apa
 not D. Exit codes: 0 done; 2 no such word.";
 
 /// A word with its other names and what it means.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     names: Vec<String>,
     text: String,
@@ -41,7 +42,7 @@ struct Entry {
 /// # Errors
 /// [`AnalysisError::Refused`] where no entry has the word; the error of writing.
 pub fn run(args: &Explain, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let entries = entries(PAGE);
+    let entries: Vec<Entry> = entries(PAGE).into_iter().chain(reasons()).collect();
     let columns = terminal::style(false, false).columns.min(COLUMNS_MAX);
     let asked = args.term.join(" ");
     let asked = asked.trim();
@@ -101,6 +102,48 @@ pub(super) fn terms() -> Vec<(Vec<String>, String)> {
     entries(PAGE).into_iter().map(|entry| (entry.names, entry.text)).collect()
 }
 
+/// Rows in brackets that stand for code, frames and waits without a name.
+fn reasons() -> impl Iterator<Item = Entry> {
+    let entry = |row: String, name: &str, meaning: &str| Entry {
+        names: vec![row, name.to_owned()],
+        text: format!("{meaning}."),
+    };
+    let of = |name: &str| format!("[{name}]");
+    let unresolved = Unresolved::ALL.iter().map(move |reason| {
+        let why = format!("code that belongs to no image: {}", reason.meaning());
+        entry(query::unresolved::name(reason.name()), reason.name(), &why)
+    });
+    let cut = Cut::ALL.iter().map(move |cut| {
+        let why = format!("the frames above in call stacks are not known: {}", cut.meaning());
+        entry(of(cut.name()), cut.name(), &why)
+    });
+    let wait = Wait::ALL.iter().map(move |wait| {
+        let why = format!("what a thread waited for, instead of running: {}", wait.meaning());
+        entry(of(wait.name()), wait.name(), &why)
+    });
+    let loss = Loss::ALL.iter().map(|loss| Entry {
+        names: vec![loss.name().to_owned()],
+        text: format!("why samples were lost: {}.", loss.meaning()),
+    });
+    unresolved.chain(cut).chain(wait).chain(loss)
+}
+
+/// How names of BPF programs begin, before that of the program.
+const BPF: &str = "bpf_prog";
+
+/// The word in a row's brackets, without what is behind a colon there or behind the brackets: of
+/// `[no procedures: file gone]` and `[jit] node 812` what the first words mean. Of unknown code the
+/// reason tells more.
+fn in_brackets(asked: &str) -> Option<&str> {
+    let inside = asked.strip_prefix('[')?;
+    let inside = inside.split(']').next().unwrap_or(inside);
+    if inside.starts_with(BPF) {
+        return Some(BPF);
+    }
+    let reason = inside.strip_prefix("unresolved: ");
+    Some(reason.unwrap_or_else(|| inside.split(':').next().unwrap_or(inside)).trim())
+}
+
 /// The entries of a page, in their order.
 fn entries(page: &str) -> Vec<Entry> {
     let paragraphs = page.split("\n\n").filter(|paragraph| paragraph.starts_with("**"));
@@ -126,9 +169,16 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// The entries of a word as it is typed, else of the word in its brackets.
+fn named<'a>(entries: &'a [Entry], asked: &str) -> Vec<&'a Entry> {
+    let found = named_as_typed(entries, asked);
+    let inside = in_brackets(asked).filter(|inside| found.is_empty() && !inside.is_empty());
+    inside.map_or(found, |inside| named_as_typed(entries, inside))
+}
+
 /// The entries of a word: by one of its names, else by the words that a verdict uses, else by a
 /// part of a name or of the text.
-fn named<'a>(entries: &'a [Entry], asked: &str) -> Vec<&'a Entry> {
+fn named_as_typed<'a>(entries: &'a [Entry], asked: &str) -> Vec<&'a Entry> {
     let plain = |text: &str| text.replace(['_', '-'], " ").to_lowercase();
     let said = plain(asked);
     let mechanism = Mechanism::ALL.iter().find(|one| plain(&one.to_string()) == said);
@@ -138,6 +188,7 @@ fn named<'a>(entries: &'a [Entry], asked: &str) -> Vec<&'a Entry> {
     let mut tries = [
         by(&|name| name == asked),
         by(&|name| name.len() > 1 && plain(name) == said),
+        by(&|name| in_brackets(name).is_some_and(|inside| plain(inside) == said)),
         by(&|name| mechanism.is_some_and(|of| of.name() == name)),
         by(&|name| said.len() > 1 && plain(name).contains(&said)),
     ];
@@ -195,6 +246,53 @@ mod tests {
             assert!(!explained(&cause.to_string()).unwrap().is_empty());
         }
         assert_ne!(explained("d").unwrap(), explained("D").unwrap());
+    }
+
+    /// `[seen_waiting]` and `[truncated]` were rows of reports and no words of `explain`.
+    #[test]
+    fn rows_in_brackets_are_explained_with_and_without_brackets() {
+        let cut = Cut::ALL.iter().map(|of| (of.name(), of.meaning()));
+        let wait = Wait::ALL.iter().map(|of| (of.name(), of.meaning()));
+        for (name, meaning) in cut.chain(wait) {
+            for asked in [name.to_owned(), format!("[{name}]"), format!("[{name}] dcpi")] {
+                assert!(one_line(&explained(&asked).unwrap()).contains(meaning), "{asked}");
+            }
+        }
+        for of in Unresolved::ALL {
+            for asked in [of.name().to_owned(), query::unresolved::name(of.name())] {
+                assert!(one_line(&explained(&asked).unwrap()).contains(of.meaning()), "{asked}");
+            }
+        }
+        for row in [
+            "[unknown]",
+            "[kernel]",
+            "[vdso]",
+            "[idle]",
+            "[jit] node 812",
+            "[others]",
+            "[itself]",
+            "[first]",
+            "[no procedures: file gone]",
+            "[no stack]",
+            "[no label]",
+            "[no unit]",
+            "[no container]",
+            "[no pod]",
+            "[no namespace]",
+            "[no command]",
+            "[no thread name]",
+            "[no thread number]",
+            "[no attribute]",
+            "[no call stacks]",
+            "[unknown image]",
+            "[callers unknown]",
+            "[bpf_prog_mappings_write]",
+        ] {
+            let text = explained(row).unwrap();
+            assert!(!text.contains("No word of a report"), "{row}: {text}");
+        }
+        assert!(explained("[unknown]").unwrap().starts_with("[unknown]: code of an image"));
+        assert!(explained("[nosuch]").is_err());
     }
 
     #[test]

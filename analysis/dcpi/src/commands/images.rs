@@ -30,7 +30,8 @@ pub struct ImagesArgs {
 }
 
 const NOTES: &str = "\
-Times are in UTC, from the selected epochs. The column code has kept where dcpid has a copy of the \
+Times are in UTC, from the selected epochs: when samples were written, which are from the ten \
+seconds (or the longer slice) before. The column code has kept where dcpid has a copy of the \
 image's code (dcpid --code-store): its procedures can be named and listed when the file is gone.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";

@@ -201,7 +201,14 @@ fn blocks(
 ) -> Result<Vec<LostRow>, AnalysisError> {
     // The best case is that of the ideal, which has generic latencies.
     let (machine, _) = args.on.generic(samples, None)?;
-    let asked = Asked { machine: &machine, procedure: None, except: None, least: 1, syntax: None };
+    let asked = Asked {
+        machine: &machine,
+        procedure: None,
+        except: None,
+        only: None,
+        least: 1,
+        syntax: None,
+    };
     let weight = samples.events.get(measured.time).map_or(0.0, |event| event.weight);
     let images: Vec<&ImageSamples> = samples.images.iter().collect();
     let told = |found: &Explanation<'_>| of_procedure(found, &images, (measured, weight));

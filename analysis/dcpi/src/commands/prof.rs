@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use image::{ImageId, ImageKind};
-use profiledb::{Epoch, ImageRecord, Scope};
+use profiledb::{Epoch, ImageRecord, Scope, Stretch};
 
 use super::{Outcome, by_thread, inclusive, stacks};
 use crate::options::{self, Chosen, Format, Prof};
@@ -187,10 +187,10 @@ pub(super) fn shared_out(
 
 /// When the files with samples were seen.
 pub(super) fn seen(samples: &Samples) -> Seen {
-    let times = |image: &ImageSamples| {
-        let ImageRecord { id, first_seen_unix_s, last_seen_unix_s, .. } = image.record;
-        (id, (first_seen_unix_s, last_seen_unix_s))
-    };
+    let mut slices: Vec<Stretch> = samples.epochs.iter().flat_map(Epoch::slices).collect();
+    slices.sort_unstable_by_key(|slice| slice.until_unix_s);
+    let times =
+        |image: &ImageSamples| (image.record.id, query::seen::Seen::of(&image.record, &slices));
     let files = samples.images.iter().filter(|image| image.record.kind == ImageKind::File);
     files.map(times).collect()
 }

@@ -23,7 +23,6 @@ fn with_typical() -> Db {
 fn errors_are_one_line_with_a_next_step() {
     let db = with_typical();
     for (words, said) in [
-        ("", "no subcommand is given"),
         ("prof --epoch -1", "no epoch matches --epoch -1; for a list of epochs: dcpi epochs --db"),
         ("prof --epoch 20250101", "no epoch matches --epoch 20250101"),
         ("prof --epoch-label x", "no epoch matches --epoch latest --epoch-label x"),
@@ -42,14 +41,17 @@ fn errors_are_one_line_with_a_next_step() {
         ("prof --event=", "a value is required for '--event <EVENT>'"),
         ("prof --bogus", "unexpected argument '--bogus' found"),
     ] {
-        // An option would be taken for the missing subcommand's.
-        let error = if words.is_empty() {
-            String::from_utf8(dcpi().output().unwrap().stderr).unwrap()
-        } else {
-            refused(&db, words)
-        };
+        let error = refused(&db, words);
         assert!(error.contains(said), "{words}: {error}");
     }
+}
+
+/// The error was a line of 36 names without an order.
+#[test]
+fn without_a_subcommand_the_help_is_shown_as_an_error() {
+    let (help, none) = (dcpi().arg("help").output().unwrap(), dcpi().output().unwrap());
+    assert_eq!((none.status.code(), none.stdout.len()), (Some(2), 0));
+    assert!(!help.stdout.is_empty() && none.stderr == help.stdout, "{none:?}");
 }
 
 /// The samples of a labelled run were in the epoch before the latest: the error did not say so.

@@ -1,5 +1,6 @@
 //! `dcpi why`: what takes the time, and why.
 
+mod builds;
 mod modelled;
 mod places;
 mod stacks;
@@ -28,6 +29,7 @@ use super::record::Record;
 use super::scratch::temporary;
 use crate::options::{self, Chosen, Format, Output, RowLimit};
 use annotate::explained::{self, Asked, Explanation};
+use builds::Loops;
 use calls::USERTIME;
 use names::named;
 use names::procedures::{self, Needed};
@@ -249,6 +251,7 @@ pub(crate) struct Found {
     pub(crate) findings: Vec<WhyFinding>,
     /// The pieces of code that the findings are of.
     judged: Vec<Judged>,
+    loops: Loops,
     pub(crate) model: Model,
     /// Samples of time on a CPU.
     pub(crate) samples: u64,
@@ -292,6 +295,8 @@ fn report(
     let omitted = findings.split_off(args.max.of(findings.len())).len();
     let places = args.on.places();
     places::mark_builds(&mut findings, &samples);
+    let (machine, _) = args.on.model(&samples, None)?;
+    found.loops.compare(&mut findings, &found.judged, (&samples, &machine, &places))?;
     places::add_sources(&mut findings, &found.judged, (&samples, &places), &mut found.problems);
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(WhyReport {
@@ -357,14 +362,18 @@ pub(crate) fn findings(
     let except = spread.as_ref().filter(|_| is_small(sums.largest as f64));
     let except = except.map(|(name, ..)| name.as_str());
     let syntax = Some(question.syntax);
-    let asked = Asked { machine: &machine, procedure, except, least, syntax };
-    let (mut judged, mut procedures) = (Vec::new(), 0);
-    let told =
-        |found: &Explanation<'_>| judge_procedure(found, (&hardware, modelled), question.syntax);
-    let covered = explained::each(samples, &asked, &places, &mut problems, told, |mut found| {
+    let asked = Asked { machine: &machine, procedure, except, only: None, least, syntax };
+    let (mut judged, mut procedures, mut loops) = (Vec::new(), 0, Loops::default());
+    let told = |found: &Explanation<'_>| {
+        let judged = judge_procedure(found, (&hardware, modelled), question.syntax);
+        (judged, builds::of(found))
+    };
+    let take = |(mut found, of)| {
         judged.append(&mut found);
+        loops.add(of);
         procedures += 1;
-    })?;
+    };
+    let covered = explained::each(samples, &asked, &places, &mut problems, told, take)?;
     if let Some(procedure) = procedure.filter(|_| judged.is_empty()) {
         return Err(nothing_called(procedure, least, &problems));
     }
@@ -384,7 +393,7 @@ pub(crate) fn findings(
     let taken = counted.samples as f64 / total.max(1) as f64;
     let explained = ((covered.explained as f64 * taken).round() as u64, procedures);
     let samples = counted.samples;
-    Ok(Found { findings, judged, model, samples, explained, whole, problems })
+    Ok(Found { findings, judged, loops, model, samples, explained, whole, problems })
 }
 
 /// The error where no procedure that was asked for can be judged.
@@ -561,6 +570,7 @@ fn of_share(
         image,
         image_id: None,
         is_one_of_builds: false,
+        build_before: None,
         procedure,
         address,
         source: None,
