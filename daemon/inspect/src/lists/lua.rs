@@ -1,4 +1,5 @@
-//! Lua (5.1, 5.2.2 to 5.2.4, 5.3.3 to 5.3.6, 5.4 and 5.5, of lua.org): which file has one, and what its calls tell.
+//! Lua (5.1, 5.2.2 to 5.2.4, 5.3.3 to 5.3.6, 5.4 and 5.5, of lua.org): which file has one, and what
+//! its calls tell.
 //!
 //! A `lua_State` is a coroutine or a main program. It has a list of its calls (`CallInfo`), which
 //! `luaV_execute` runs until one that C has called. No variable of the process tells which state

@@ -22,8 +22,8 @@
 //! MULTICALL), perl.h (PL_version), perlvars.h (PL_curinterp), thread.h, run.c, perl.c (perl_run,
 //! call_sv, eval_sv), pp_ctl.c (docatch, invoke_defer_block), pp_sort.c, pp_hot.c, gv.c
 //! (amagic_call), inline.h (cx_pushsub, cx_pusheval) of perl 5.28.3, 5.30.3, 5.32.1, 5.34.1,
-//! 5.36.0, 5.38.2, 5.40.0 and 5.42.3. `tests/layouts/perl.c` prints the offsets of the headers that it is
-//! compiled with.
+//! 5.36.0, 5.38.2, 5.40.0 and 5.42.3. `tests/layouts/perl.c` prints the offsets of the headers that
+//! it is compiled with.
 
 use super::perl_functions::{Kind, Layout};
 use super::{Run, loops_of, runs_of};

@@ -10,8 +10,8 @@ const THREADS_MAX: usize = 64;
 /// Bytes of the C library's thread that are searched: glibc's `struct pthread` has about 2300, the
 /// first 32 words of `pthread_setspecific` among the first 1400.
 const THREAD_BYTES: usize = 2048;
-/// Bytes below a thread's own that are searched for a variable. Programs with CPython have some 100,
-/// in front of those of libraries.
+/// Bytes below a thread's own that are searched for a variable. Programs with CPython have some
+/// 100, in front of those of libraries.
 const VARIABLES_BYTES: usize = 1024;
 /// Words of musl's thread, among them the address of its table.
 const THREAD_WORDS: usize = 64;
