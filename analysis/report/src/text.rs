@@ -347,8 +347,7 @@ fn chains(report: &ProfReport) -> Option<String> {
 
 /// Why the times of a report by command or unit are not those of other reports.
 fn counted_otherwise(report: &ProfReport) -> Option<String> {
-    let By::Scope(dimensions) = report.by else { return None };
-    let of = dimensions.first().map_or("scope", |of| of.name());
+    let By::Scope(_) = report.by else { return None };
     match report.of_stacks {
         true if runs(report) => {
             let stacks = report.events.first().map_or(0, |column| column.counted.samples);
@@ -356,7 +355,7 @@ fn counted_otherwise(report: &ProfReport) -> Option<String> {
             Some(format!("estimated from {stacks}; --by unit and -i count all samples"))
         }
         true => None,
-        false => Some(format!("a {of}'s time has its libraries; -i has each image apart")),
+        false => Some("these times have those of libraries; -i has each image apart".to_owned()),
     }
 }
 
