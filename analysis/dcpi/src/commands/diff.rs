@@ -40,8 +40,9 @@ epochs, the ratio of both, and its interval. The interval allows for the spread 
 (Student's t, Welch's degrees of freedom), and is never narrower than the sampling error. The \
 verdict is on this ratio: faster or slower where the interval does not hold 1, no difference shown \
 where it does. Where each SET is one run or a stretch of time, it says what the samples show: how \
-much runs differ without a change is not known. It is none where shares are compared. Labels and recordings are taken to have done the same work. Of several runs in one epoch, \
-only the sum is known: the SETs must have equally many.
+much runs differ without a change is not known. It is none where shares are compared. Labels and \
+recordings are taken to have done the same work. Of several runs in one epoch, only the sum is \
+known: the SETs must have equally many.
 
 The interval of a row's change (Newcombe's, of that row alone) holds the true change with the \
 given confidence. A * marks rows that changed. All marks together are right with the given \

@@ -1,7 +1,5 @@
 //! `dcpi prof --inclusive`: the time of procedures with all that they called.
 
-mod chains;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use calls::{Estimate, EventCalls, Roots, Subject, SubjectId, Timed};
@@ -14,10 +12,10 @@ use query::select;
 use report::{By, ImageName, ProcedureName, ProfReport, Row};
 use stats::tally::Tally;
 
+use super::chains::Chains;
 use super::prof::{by_samples, columns, row, shared_out, sort_event};
 use super::stacks::{self, Loaded, callee, functions};
 use crate::options::{Format, Output, Prof};
-use chains::Chains;
 
 /// The report. Stacks are of all images; rows are of those that were asked for.
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
