@@ -128,7 +128,7 @@ export interface Instruction {
   best_cpi?: number | null;
   cpi?: number | null;
   cpi_most?: number | null;
-  frequency?: { value: number } | null;
+  frequency?: { value: number; confidence: string } | null;
   culprits?: { cause: string; letter: string; address?: string }[];
 }
 

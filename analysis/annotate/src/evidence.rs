@@ -202,14 +202,20 @@ impl Graph {
     /// known.
     fn rounds_of_entry(&self, number: usize) -> Option<(f64, f64)> {
         let estimate = self.estimate.as_ref()?;
-        let header = self.loops.loops().get(number)?.header;
-        let header = estimate.blocks.get(header)?;
+        let at = self.loops.loops().get(number)?.header;
+        let header = estimate.blocks.get(at)?;
+        // Few samples are outside of a loop: how often it is entered is known less well.
+        let into = self.graph.into_of(at).iter().filter_map(|edge| self.graph.edges().get(*edge));
+        let outside = into.filter(|edge| !self.loops.contains(number, edge.from));
+        let of = |from: usize| estimate.blocks.get(from).map(|block| block.confidence);
+        let entered = outside.filter_map(|edge| of(edge.from)).min().unwrap_or_default();
+        let confidence = header.confidence.min(entered);
         let entries = estimate::rounds::entries(&self.graph, &self.loops, &estimate.edges);
         let rounds = header.executions / entries.get(number)?;
         let factor = (2.0 * header.log_sd.max(ENTRIES_LOG_SD)).exp();
         let mut tests =
             estimate.trips.iter().filter(|trips| trips.loop_number == number).peekable();
-        let factor = match tests.peek().is_none() && header.confidence == Confidence::Low {
+        let factor = match tests.peek().is_none() && confidence == Confidence::Low {
             true => factor.max(UNTESTED_FACTOR),
             false => tests.fold(factor, |factor, TripCount { interval: (low, high), .. }| {
                 factor.max(rounds / low).max(high / rounds)

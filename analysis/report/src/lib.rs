@@ -89,7 +89,7 @@ pub use neighbours::{
     CalleesReport, CallersReport, Inclusive, NeighbourRow, Neighbours, NeighboursReport,
 };
 pub use perturb::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation, Slowdown};
-pub use quantity::{bytes, counted, thousands};
+pub use quantity::{bytes, counted, percent, thousands};
 pub use schema::Schema;
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use stacks::{Callee, OfStacks, StackEvent, lent_callers};
@@ -332,6 +332,9 @@ pub struct Row {
     pub inclusive: Vec<Option<Share>>,
     /// Share of this and all rows above, of the sort event: `0..=1`.
     pub cumulative: f64,
+    /// Of a text: procedures that only lead to this one and have no row of their own, the outermost
+    /// first.
+    pub above: Vec<String>,
 }
 
 /// The name of a procedure, or of samples that have none.

@@ -26,7 +26,7 @@ pub fn counted(number: u64, noun: &str) -> String {
 }
 
 /// A share as percent, without the sign: two decimals. A share that is not 0 does not look like it.
-pub(super) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.005 { "<0.01".to_owned() } else { format!("{percent:.2}") }
 }

@@ -12,6 +12,7 @@ pub(super) use super::landed::{LANDED, landed};
 use super::quantity::{bytes, counted, duration, percent, plain, thousands};
 use super::stacks::{amount, inclusive_cells, inclusive_titles, inlined_tail, nouns};
 use super::table::{Cell, Colour, Table, cut};
+use super::tree::chain;
 use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
     Row, Style, duration_s, escape,
@@ -152,7 +153,7 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
         let numbers = row_numbers(report, row).into_iter();
         let mut cells: Vec<Cell> =
             numbers.skip(usize::from(is_uneven(report, style))).map(Cell::from).collect();
-        cells.extend(row.procedure.as_ref().map(|name| procedure(name, style)));
+        cells.extend(row.procedure.as_ref().map(|name| procedure(name, &row.above, style)));
         cells.extend((report.by == By::Line).then(|| source_line(row, style)));
         cells.extend(subject(report, row));
         cells.extend(row.parts.iter().map(|part| Cell::name(&part.shown())));
@@ -195,19 +196,22 @@ fn is_timed(report: &ProfReport) -> bool {
     matches!(report.events.as_slice(), [column] if column.seconds(column.counted).is_some())
 }
 
+/// Whether rows have the time of running code alone.
+fn runs(report: &ProfReport) -> bool {
+    let [column] = report.events.as_slice() else { return false };
+    is_timed(report) && ![USERTIME, OFF_CPU, RUNNABLE].contains(&column.event.name.as_str())
+}
+
 /// The time in which the samples were taken, for their share of one CPU: of running code only, as
 /// any number of threads wait at a time.
 fn elapsed_ns(report: &ProfReport) -> Option<f64> {
-    let [column] = report.events.as_slice() else { return None };
-    let waits = [USERTIME, OFF_CPU, RUNNABLE].contains(&column.event.name.as_str());
-    let runs = is_timed(report) && !waits;
     let seconds = |epoch: &EpochMeta| match epoch.covered {
         Some(covered) => covered.stretch.until_unix_s.saturating_sub(covered.stretch.since_unix_s),
         None => duration_s(epoch),
     };
     let elapsed_s: u64 = report.selection.epochs.iter().map(seconds).sum();
     // Whole seconds tell nothing of a shorter time, and times with calls need the room.
-    (runs && elapsed_s >= 5 && !report.with_calls).then_some(elapsed_s as f64 * 1e9)
+    (runs(report) && elapsed_s >= 5 && !report.with_calls).then_some(elapsed_s as f64 * 1e9)
 }
 
 /// Share and interval: its ends where there is room, else the distance of the farther end.
@@ -222,11 +226,16 @@ fn share_cells(report: &ProfReport, share: &Share) -> [String; 2] {
 
 /// A procedure, with its address where another procedure has the same name or would be shown with
 /// the same text.
-fn procedure(procedure: &ProcedureName, style: &Style) -> Cell {
+fn procedure(procedure: &ProcedureName, above: &[String], style: &Style) -> Cell {
     let with_suffix = procedure.needs_suffix || style.full_names;
     let name = if with_suffix { &procedure.name } else { image::without_suffix(&procedure.name) };
     let at = procedure.address.map(|at| format!(" [{at:#x}]")).unwrap_or_default();
     let tail = if procedure.ambiguous { at.clone() } else { String::new() };
+    if !above.is_empty() {
+        let brief = |name: &str| names::shorten::brief(image::without_suffix(name));
+        let name = chain(above.iter().map(|name| brief(name)).collect(), brief(name));
+        return Cell::name(&name).tail(inlined_tail(procedure.inlined) + &tail).apart(at);
+    }
     Cell::name(name).tail(inlined_tail(procedure.inlined) + &tail).apart(at)
 }
 
@@ -301,6 +310,8 @@ fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
         notes.push(format!("{rows} with {share} % of the {of} (-n 0 shows all)"));
     }
     notes.extend(builds(report));
+    notes.extend(chains(report));
+    notes.extend(counted_otherwise(report));
     let is_compiled = |row: &&Row| {
         let of = [Language::Java, Language::JavaScript];
         row.language.is_some_and(|language| of.contains(&language))
@@ -324,6 +335,28 @@ fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
     let more: Vec<String> = more.collect();
     notes.extend(more);
     notes
+}
+
+/// How many procedures have no row of their own, as they only lead to others.
+fn chains(report: &ProfReport) -> Option<String> {
+    let folded: usize = report.rows.iter().map(|row| row.above.len()).sum();
+    let folded = thousands(folded as u64);
+    (folded != "0")
+        .then(|| format!("calls that only lead to another are in its row: {folded} (-v)"))
+}
+
+/// Why the times of a report by command or unit are not those of other reports.
+fn counted_otherwise(report: &ProfReport) -> Option<String> {
+    let By::Scope(_) = report.by else { return None };
+    match report.of_stacks {
+        true if runs(report) => {
+            let stacks = report.events.first().map_or(0, |column| column.counted.samples);
+            let stacks = counted(stacks, "call stack");
+            Some(format!("estimated from {stacks}; --by unit and -i count all samples"))
+        }
+        true => None,
+        false => Some("these times have those of libraries; -i has each image apart".to_owned()),
+    }
 }
 
 /// The meaning of a reason for unresolved samples, if its share of samples is large enough.

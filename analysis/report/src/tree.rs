@@ -80,6 +80,19 @@ struct Folded<'a> {
     above: Vec<&'a TreeRow>,
 }
 
+/// The name of a row of a chain of calls: the first of those `above`, how many are in between, and
+/// the last.
+pub(super) fn chain(mut above: Vec<String>, last: String) -> String {
+    if let [first, middle @ .., _] = above.as_slice()
+        && !middle.is_empty()
+    {
+        let calls = counted(middle.len() as u64 + 1, "call");
+        above = vec![first.clone(), format!("({calls})")];
+    }
+    above.push(last);
+    above.join(" > ")
+}
+
 impl TreeReport {
     /// The rows of a text: with `-v` and in full all, else a chain of calls of which each has no
     /// time of its own and only one call below it is one row.
@@ -135,15 +148,8 @@ impl TreeReport {
         };
         for Folded { row, depth, above } in self.folded(style) {
             let indent = " ".repeat(depth.min(INDENT_MAX));
-            let mut chain: Vec<String> = above.iter().map(|row| brief(&row.procedure)).collect();
-            if let [first, middle @ .., _] = chain.as_slice()
-                && !middle.is_empty()
-            {
-                let calls = counted(middle.len() as u64 + 1, "call");
-                chain = vec![first.clone(), format!("({calls})")];
-            }
-            chain.push(brief(&row.procedure));
-            let brief = chain.join(" > ");
+            let above = above.iter().map(|row| brief(&row.procedure)).collect();
+            let brief = chain(above, brief(&row.procedure));
             let image = row.procedure.image.as_ref();
             let of_image = image.filter(|_| of_lines && row.procedure.line.is_none());
             let tail = of_image.map_or_else(

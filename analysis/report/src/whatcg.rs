@@ -186,6 +186,24 @@ mod tests {
         }
     }
 
+    /// Half of what nothing was known of went to the instructions' needs, which came first.
+    #[test]
+    fn causes_rank_by_verdicts_where_ranges_tell_nothing() {
+        let findings = [
+            finding(Mechanism::LoadFromL3, 0.69, [0.35, 0.0, 0.69], 0.78),
+            finding(Mechanism::DependencyChain, 0.05, [0.01, 0.0, 0.045], 0.5),
+        ];
+        let rows = causes(&findings);
+        let first = rows.first().unwrap();
+        assert_eq!(
+            (first.mechanism, first.low.0, first.high.0),
+            (Mechanism::LoadFromL3, 0.0, 0.69)
+        );
+        assert!((first.share.0 - 0.69 * 0.78).abs() < 1e-9, "{rows:?}");
+        let sum: f64 = rows.iter().map(|row| row.share.0).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{rows:?}");
+    }
+
     #[test]
     fn parts_add_up_to_all_time() {
         let other = WhyAlternative { mechanism: Mechanism::PageWalk, probability: 0.1 };

@@ -30,9 +30,8 @@ function subject(finding: Finding): [string, string] {
 
 /** What could be gained. Where nothing limits it, a number would be a guess. */
 function Gain({ of: { gain, share } }: { of: Finding }) {
-  if (gain.low < 0.0005 && gain.high >= 0.99 * share.value) {
-    return <p class="gain">To gain: not known, anything from 0 to 100 % of it</p>;
-  }
+  // Nothing is known of it.
+  if (gain.low < 0.0005 && gain.high >= 0.99 * share.value) return null;
   return (
     <p class="gain">
       To gain: <strong>{percent(gain.value)} %</strong> of <ThatWhole /> ({interval(gain)})
@@ -95,6 +94,7 @@ function Hottest({ prof, event }: { prof: Prof; event: string }) {
     (a, b) => (b.share[event]?.value ?? 0) - (a.share[event]?.value ?? 0),
   );
   const most = own[0]?.share[event]?.high ?? 1;
+  const builds = new Set(buildsOf(prof.rows).map((one) => one.name));
   return (
     <div class="panel">
       <h3>Most time of their own, % of <ThatWhole /></h3>
@@ -110,7 +110,7 @@ function Hottest({ prof, event }: { prof: Prof; event: string }) {
             >
               <Name name={row.procedure ?? ""} image={row.image ?? ""} />
             </a>
-            <small class="cut">{row.image}</small>
+            <small class="cut">{imageOf(row, builds)}</small>
           </li>
         ))}
       </ul>

@@ -140,6 +140,8 @@ function AsmPane({ listing, event, chosen, choose }: Pane) {
   const cycles = (one: Instruction) =>
     one.cpi != null ? `${one.cpi.toFixed(1)} cy`
       : one.cpi_most ? `≤ ${one.cpi_most.toFixed(0)} cy` : "";
+  const times = (one: Instruction) =>
+    one.frequency ? `× ${Number(one.frequency.value.toPrecision(3)).toLocaleString("en")}` : "";
   return (
     <ol
       class={lines[0] ? "code asm jumps" : "code asm"} tabIndex={0} aria-label="Instructions"
@@ -159,7 +161,16 @@ function AsmPane({ listing, event, chosen, choose }: Pane) {
           {lines[at] && <Jumps line={lines[at]!} />}
           <code>{one.text}</code>
           {costs && (
-            <span class="code-cycles" title="Processor cycles of one execution">{cycles(one)}</span>
+            <>
+              <span class="code-cycles" title={`Times for each call, ${one.frequency?.confidence
+                ? `confidence ${one.frequency.confidence}` : "not known"}`}
+              >
+                {times(one)}
+              </span>
+              <span class="code-cycles" title="Processor cycles of one execution">
+                {cycles(one)}
+              </span>
+            </>
           )}
           {costs && hot(one) && causes(one).length > 0 && (
             <span class="code-cause">
@@ -198,6 +209,8 @@ function Legend({ listing, event }: { listing: Listing; event: string }) {
         <dd>a jump, and where it leads: upwards it closes a loop</dd>
         {costs && (
           <>
+            <dt>× 59.3</dt>
+            <dd>how often it runs for each call of the procedure, an estimate</dd>
             <dt>4.0 cy</dt>
             <dd>
               processor cycles of one execution, an estimate; ≤ 40 cy: no more than this is known
@@ -392,6 +405,7 @@ function Taken({ name, image }: { name: string; image: string }) {
   const neighbours = useMemo(() => calls && around(calls, name, image), [calls, name, image]);
   const findings = why.unmet.length > 0 ? []
     : why.data?.findings.filter((one) => one.procedure === name && one.image === image);
+  const severalBuilds = new Set(findings?.map((one) => one.image_id)).size > 1 || rows.length > 1;
   const own = event && row?.share[event.name];
   const withCalls = event && row?.inclusive?.[event.name];
   const of = rows.length > 1 && row?.image_id ? briefId(row.image_id) : image;
@@ -417,6 +431,7 @@ function Taken({ name, image }: { name: string; image: string }) {
       {findings?.map((one) => (
         <p class={`verdict class-${one.class}`}>
           <strong>{words(one.mechanism)}</strong> <Meaning of={one.certainty} chip />
+          {severalBuilds && one.image_id && ` build ${briefId(one.image_id)}:`}
           {" "}{one.evidence[0]?.text}
         </p>
       ))}

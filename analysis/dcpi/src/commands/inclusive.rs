@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use calls::{Estimate, EventCalls, Roots, Subject, Timed};
+use calls::{Estimate, EventCalls, Roots, Subject, SubjectId, Timed};
 use image::{ImageId, ImageKind};
 use model::{CALLS, Ledger};
 use names::shorten::Suffixes;
@@ -12,9 +12,10 @@ use query::select;
 use report::{By, ImageName, ProcedureName, ProfReport, Row};
 use stats::tally::Tally;
 
+use super::chains::Chains;
 use super::prof::{by_samples, columns, row, shared_out, sort_event};
 use super::stacks::{self, Loaded, callee, functions};
-use crate::options::Prof;
+use crate::options::{Format, Output, Prof};
 
 /// The report. Stacks are of all images; rows are of those that were asked for.
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
@@ -74,12 +75,27 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
         })
         .collect();
     let own: Vec<Vec<Tally>> = stacks_only.iter().map(|(_, timed)| timed.innermost()).collect();
-    let mut rows = rows(args, &loaded, &own, &inclusive)?;
+    let rows = rows(args, &loaded, &own, &inclusive)?;
+    let of_sort = events
+        .iter()
+        .zip(&timed)
+        .find(|(event, _)| samples.events.get(sort).is_some_and(|of| of.name == event.name));
+    let chains = of_sort.zip(inclusive.get(sort)).filter(|_| is_brief(&args.output));
+    let chains = chains.and_then(|((_, timed), all)| Some(Chains::of(timed, all.as_ref()?)));
+    let mut rows = match chains {
+        Some(chains) => chains.fold(rows),
+        None => rows.into_iter().map(|(_, row)| row).collect(),
+    };
     let of = |row: &Row| row.inclusive.get(sort).copied().flatten().map_or(0.0, |of| of.value);
     rows.sort_by(|a, b| of(b).total_cmp(&of(a)).then_with(|| by_samples(a, b, sort)));
     let report = shared_out(args, samples, (columns, sort), rows, loaded.problems);
     let by = if args.no_inlined { By::Procedure } else { By::Function };
     Ok(ProfReport { with_calls: true, by, ..report })
+}
+
+/// Whether chains of calls are one row: in a text, unless all of it is asked for.
+fn is_brief(output: &Output) -> bool {
+    output.format == Format::Text && !output.verbose && !output.full_names
 }
 
 /// An event that has stacks only, as if each were a sample.
@@ -105,7 +121,7 @@ fn rows(
     loaded: &Loaded,
     own: &[Vec<Tally>],
     inclusive: &[Option<Vec<Estimate>>],
-) -> Result<Vec<Row>, AnalysisError> {
+) -> Result<Vec<(SubjectId, Row)>, AnalysisError> {
     let subjects = &loaded.calls.subjects;
     let records = subjects.images().iter().map(|image| &image.record);
     let wanted: Option<BTreeSet<ImageId>> = match args.images.is_empty() {
@@ -164,7 +180,7 @@ fn rows(
         let inclusive = estimates.into_iter().map(|of| of.map(|of| of.share)).collect();
         let language = loaded.samples.language(&image.id);
         let row = row(Some(procedure), Some(image), Vec::new(), counts);
-        rows.push(Row { inclusive, language, ..row });
+        rows.push((number, Row { inclusive, language, ..row }));
     }
     Ok(rows)
 }

@@ -20,6 +20,7 @@ pub(crate) mod calc;
 pub(crate) mod calibrate;
 pub(crate) mod callers;
 pub(crate) mod cat;
+mod chains;
 pub(crate) mod check;
 pub(crate) mod clean;
 mod correct;

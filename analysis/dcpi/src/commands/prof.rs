@@ -355,6 +355,7 @@ pub(super) fn row(
         shares: Vec::new(),
         inclusive: Vec::new(),
         cumulative: 0.0,
+        above: Vec::new(),
     }
 }
 
@@ -519,6 +520,7 @@ mod tests {
                 shares: vec![Share { value: *value, low: 0.0, high: 1.0 }],
                 inclusive: Vec::new(),
                 cumulative: 0.0,
+                above: Vec::new(),
             };
             shares.iter().map(row).collect::<Vec<_>>()
         };

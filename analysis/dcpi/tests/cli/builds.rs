@@ -84,7 +84,7 @@ fn of_recordings_of_two_builds_one_is_faster() {
     // Sampling error alone cannot tell, and explains what is less than itself.
     let one = format!("diff {} {}", set(&old[..1]), set(&new[..1]));
     let text = shown(db, &one);
-    assert!(text.contains("verdict     less by samples: 0.52 to 0.55 times\n"), "{text}");
+    assert!(text.contains("verdict     less by samples: 0.52 to 0.56 times\n"), "{text}");
     assert!(text.contains("most of set 1 is old, most of set 2 is new"), "{text}");
     assert_eq!(verdict(&json(db, &one)), ("cannot_tell", Some("one_run")));
     let one = json(db, &format!("diff {} {}", set(&old[..1]), set(&again[..1])));
