@@ -10,9 +10,9 @@
 //! for, and those that were inlined into it. So no sample is counted twice, and none is lost.
 //!
 //! How sure a function's part is: [`Tally::divided`](stats::tally::Tally::divided), and
-//! [`shared_code`](crate::shared_code) for functions of Java that are inlined into each other. V8
-//! tells of no instruction at which a sample may be which function it is of: the part of a function
-//! is that of its code, with what is inlined there.
+//! `shared_code` for functions of Java that are inlined into each other. V8 tells of no instruction
+//! at which a sample may be which function it is of: the part of a function is that of its code,
+//! with what is inlined there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
