@@ -108,7 +108,7 @@ impl DiffReport {
         }
         let part = if are_runs(&self.sets) { "run" } else { "epoch" };
         let (unit, says) = match self.sets.measure {
-            Measure::Share => (" %", "percent of the set's samples".to_owned()),
+            Measure::Share => (" %", format!("percent of the set's {}s", self.sets.noun())),
             Measure::Amount => ("", format!("{}s per {part}", self.sets.noun())),
             Measure::Rate if is_cpu => (" CPU %", "CPU time in percent of one CPU".to_owned()),
             Measure::Rate => (" /s", format!("{}s per second", self.sets.noun())),
