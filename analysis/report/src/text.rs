@@ -341,8 +341,9 @@ fn prof_notes(report: &ProfReport, verbose: bool) -> Vec<String> {
 fn chains(report: &ProfReport) -> Option<String> {
     let folded: usize = report.rows.iter().map(|row| row.above.len()).sum();
     let folded = thousands(folded as u64);
-    (folded != "0")
-        .then(|| format!("calls that only lead to another are in its row: {folded} (-v)"))
+    (folded != "0").then(|| {
+        format!("calls that start a program are in the row of what follows: {folded} (-v)")
+    })
 }
 
 /// Why the times of a report by command or unit are not those of other reports.

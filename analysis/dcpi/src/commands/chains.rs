@@ -1,5 +1,5 @@
-//! Chains of calls in `dcpi prof --inclusive`: procedures with no time of their own that only call
-//! one other, as those that start programs. In texts they are in the row of the last one.
+//! Chains of calls in `dcpi prof --inclusive`: procedures that start programs and threads, have no
+//! time of their own and only call one other. In texts they are in the row of the last one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,6 +9,19 @@ use report::Row;
 /// Most calls from a procedure to the one that it leads to: between those that start a program are
 /// some of the C library, which lead to other programs as well.
 const APART_MAX: usize = 4;
+
+/// Procedures that start programs and threads, of the GNU C library and musl.
+const STARTS: [&str; 9] = [
+    "_start",
+    "_start_c",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "libc_start_main_stage2",
+    "clone3",
+    "__clone",
+    "start_thread",
+];
 
 /// Which procedure each leads to for all of its time, as far as a text shows.
 pub(super) struct Chains(BTreeMap<SubjectId, SubjectId>);
@@ -79,7 +92,17 @@ impl Chains {
     /// Takes the rows of procedures that only lead to another into the row of that.
     pub(super) fn fold(&self, rows: Vec<(SubjectId, Row)>) -> Vec<Row> {
         let numbers: BTreeSet<SubjectId> = rows.iter().map(|(number, _)| *number).collect();
-        let into = |number: SubjectId| self.0.get(&number).filter(|to| numbers.contains(to));
+        let names: BTreeMap<SubjectId, String> = rows
+            .iter()
+            .filter_map(|(number, row)| Some((*number, row.procedure.as_ref()?.name.clone())))
+            .collect();
+        // A program's own functions keep their rows: one may be what is looked for.
+        let starts = |number: SubjectId| {
+            names.get(&number).is_some_and(|name| STARTS.contains(&name.as_str()))
+        };
+        let into = |number: SubjectId| {
+            self.0.get(&number).filter(|to| starts(number) && numbers.contains(to))
+        };
         let mut callers: BTreeMap<SubjectId, Vec<SubjectId>> = BTreeMap::new();
         for (number, _) in &rows {
             if let Some(to) = into(*number) {
@@ -91,10 +114,6 @@ impl Chains {
             Some([one]) => Some(*one),
             _ => None,
         };
-        let names: BTreeMap<SubjectId, String> = rows
-            .iter()
-            .filter_map(|(number, row)| Some((*number, row.procedure.as_ref()?.name.clone())))
-            .collect();
         let is_within =
             |number: SubjectId| into(number).is_some_and(|to| before(*to) == Some(number));
         let mut kept = Vec::new();
@@ -144,10 +163,11 @@ mod tests {
     /// 12 of the first 20 rows were those that start programs.
     #[test]
     fn what_only_leads_to_another_is_in_its_row() {
-        let names = ["main", "_start", "start", "hot"];
-        assert_eq!(told(&[(1, 2), (2, 0)], &names), ["_start > start > main", "hot"]);
-        // Two lead to one: both stay.
+        let names = ["main", "_start", "__libc_start_main", "hot"];
+        assert_eq!(told(&[(1, 2), (2, 0)], &names), ["_start > __libc_start_main > main", "hot"]);
+        // Two lead to one: both stay; so does a function of the program's own.
         assert_eq!(told(&[(1, 0), (2, 0)], &names), names);
+        assert_eq!(told(&[(0, 3)], &names), names);
         // The last one has no row.
         assert_eq!(told(&[(1, 9)], &names), names);
     }
