@@ -58,6 +58,7 @@ impl SharedCode {
         let none = BTreeSet::new();
         let mut shifts: BTreeMap<Function, (f64, f64)> = BTreeMap::new();
         for times in &self.pieces {
+            let mut doubted: BTreeSet<Function> = BTreeSet::new();
             let inlined = self.inlined.iter().filter(|of| !times.contains_key(of));
             for function in inlined.chain(times.keys()) {
                 let callers = self.callers.get(function).unwrap_or(&none);
@@ -66,9 +67,11 @@ impl SharedCode {
                 for (other, time) in others.filter(|(other, _)| is_here || callers.contains(other))
                 {
                     shifts.entry(*function).or_default().1 += time;
-                    let of_other = shifts.entry(*other).or_default();
-                    of_other.0 = of_other.0.max(*time);
+                    doubted.insert(*other);
                 }
+            }
+            for (function, time) in times.iter().filter(|(of, _)| doubted.contains(of)) {
+                shifts.entry(*function).or_default().0 += time;
             }
         }
         shifts
@@ -99,7 +102,7 @@ mod tests {
         assert_eq!(shifts[&main], (2.0, 60.0));
         assert_eq!(shifts[&h], (5.0, 20.0));
         assert_eq!(shifts[&g], (20.0, 5.0 + 2.0 + 60.0 + 7.0));
-        assert_eq!(shifts[&f].1, 2.0);
+        assert_eq!(shifts[&f], (67.0, 2.0), "of both pieces");
         let of_files = code.shifts(true);
         assert_eq!(of_files, BTreeMap::from([(g, (20.0, 5.0)), (h, (5.0, 20.0))]));
     }
